@@ -1,0 +1,1 @@
+//! The agent: the loop at the site.

@@ -1,0 +1,1 @@
+//! The test kit, and the outages that Farshore must survive as tests.

@@ -1,0 +1,1 @@
+//! The hub: handlers as functions of (request, index, objects), and the publisher.

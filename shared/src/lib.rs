@@ -1,0 +1,23 @@
+//! What both sides of Farshore say, and nothing that only one side does.
+//!
+//! - [`names`]: the names of clusters, services, sources and label keys, parsed once.
+//! - [`digest`]: SHA-256 digests as types.
+//! - [`wire`]: the documents and requests of wire version 1 (`docs/wire.md`).
+//! - [`dsse`]: the envelope that carries every signed document.
+//! - [`keys`]: Ed25519 keys, key ids, and the key file's format.
+//! - [`token`]: join tokens.
+//! - [`pass`]: the short-lived JWT with which an agent calls the hub.
+//! - [`etag`]: the `ETag` of `GET /v1/desired`.
+//! - [`compress`]: bounded zstd for documents.
+//! - [`retry`]: how a failed call is repeated, and hashed jitter.
+
+pub mod compress;
+pub mod digest;
+pub mod dsse;
+pub mod etag;
+pub mod keys;
+pub mod names;
+pub mod pass;
+pub mod retry;
+pub mod token;
+pub mod wire;
