@@ -1,1 +1,9 @@
-//! The agent: the loop at the site.
+//! The agent: keeps a site at its last accepted state, hub or no hub.
+//!
+//! - [`object`]: one Kubernetes object as a document, and our marks on it.
+//! - [`plan`]: what to do with one service's objects (pure).
+//! - [`target`]: where objects live.
+
+pub mod object;
+pub mod plan;
+pub mod target;

@@ -1,0 +1,329 @@
+//! What to do with one service's objects. Pure: it reads no clock, no random number, no network.
+//!
+//! An object leaves only when two complete renders differ and the signed revision changed, within
+//! the prune budget; or by a signed tombstone (DESIGN invariant 2).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farshore_shared::digest::Digest;
+use farshore_shared::wire::PruneBudget;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{Manifest, ObjectKey};
+use crate::target::{Live, ObjectError};
+
+/// What this agent has put in place for one service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inventory {
+    /// The objects, by key.
+    pub items: Vec<Item>,
+    /// The signed revision of the last complete render after which nothing was left to remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Digest>,
+}
+
+/// One object of an [`Inventory`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// What it is.
+    pub key: ObjectKey,
+    /// The version of its API under which it was applied.
+    pub version: String,
+    /// Which life of the name is ours; none while the first apply is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The digest of the manifest that was applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<Digest>,
+    /// What the target showed after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+}
+
+impl Item {
+    /// An item for a manifest of which nothing is known yet.
+    #[must_use]
+    pub fn new(manifest: &Manifest) -> Self {
+        Self {
+            key: manifest.key.clone(),
+            version: manifest.version.clone(),
+            uid: None,
+            applied: None,
+            fingerprint: None,
+        }
+    }
+}
+
+/// Whether everything that should have been rendered was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completeness {
+    /// Every document became a manifest and found its place.
+    Complete,
+    /// Something could not be read: what is missing here says nothing.
+    Partial,
+}
+
+/// What may be removed, and on whose word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// What a complete render of this signed revision does not have any more.
+    Revision {
+        /// The revision.
+        revision: Digest,
+        /// How much of it at once.
+        budget: PruneBudget,
+    },
+    /// Everything: a tombstone says so.
+    Tombstone,
+    /// Nothing.
+    Nothing,
+}
+
+/// Why an object is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It is not in the inventory, or its manifest changed.
+    Changed,
+    /// Somebody changed or deleted it.
+    Drift,
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operation {
+    /// Bring an object to its desired state.
+    Apply(Box<Manifest>, Cause),
+    /// Remove an object that left.
+    Delete(Item),
+}
+
+/// Why objects that left stay for the moment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Held {
+    /// Not everything could be rendered.
+    #[error("{count} objects are kept: not everything could be rendered")]
+    Partial {
+        /// Objects that would have gone.
+        count: usize,
+    },
+    /// The same signed revision rendered fewer objects than before.
+    #[error("{count} objects are kept: the render shrank though the signed revision is the same")]
+    SameRevision {
+        /// Objects that would have gone.
+        count: usize,
+    },
+    /// Too many at once.
+    #[error(
+        "{count} of {total} objects are kept: their removal exceeds the prune budget ({budget_count} objects and {budget_percent} per cent); raise spec.prune of the service to let it through"
+    )]
+    Budget {
+        /// Objects that would have gone.
+        count: usize,
+        /// Objects of the service.
+        total: usize,
+        /// The budget's count.
+        budget_count: u32,
+        /// The budget's share.
+        budget_percent: u32,
+    },
+    /// What is held at the site is older than what it has seen.
+    #[error("{count} objects are kept: what this site holds is older than what it has seen before")]
+    Forbidden {
+        /// Objects that would have gone.
+        count: usize,
+    },
+}
+
+/// What to do with one service's objects.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// In no particular order.
+    pub operations: Vec<Operation>,
+    /// Objects that are as they should be.
+    pub unchanged: usize,
+    /// Why something that left stays.
+    pub held: Option<Held>,
+    /// Objects that cannot be planned: two manifests for one object, or a target that does not tell.
+    pub failures: Vec<ObjectError>,
+}
+
+/// Decides.
+///
+/// `live` has an answer for every item of the inventory, in its order. Desired objects that the
+/// inventory does not list are applied without a look.
+#[must_use]
+pub fn plan(
+    desired: Vec<Manifest>,
+    inventory: &Inventory,
+    live: Vec<Result<Live, ObjectError>>,
+    completeness: Completeness,
+    removal: Removal,
+) -> Plan {
+    let mut plan = Plan::default();
+    let mut observed: BTreeMap<&ObjectKey, (&Item, Result<Live, ObjectError>)> =
+        inventory.items.iter().zip(live).map(|(item, live)| (&item.key, (item, live))).collect();
+    let wanted: BTreeSet<ObjectKey> = desired.iter().map(|manifest| manifest.key.clone()).collect();
+    for manifest in desired {
+        match observed.remove(&manifest.key) {
+            None => plan.operations.push(Operation::Apply(Box::new(manifest), Cause::Changed)),
+            Some((_, Err(error))) => plan.failures.push(error),
+            Some((item, Ok(live))) => match cause(&manifest, item, &live) {
+                Some(cause) => plan.operations.push(Operation::Apply(Box::new(manifest), cause)),
+                None => plan.unchanged += 1,
+            },
+        }
+    }
+    let leaving: Vec<&Item> = inventory.items.iter().filter(|item| !wanted.contains(&item.key)).collect();
+    match hold(leaving.len(), inventory, completeness, removal) {
+        Some(held) => plan.held = Some(held),
+        None => plan.operations.extend(leaving.into_iter().cloned().map(Operation::Delete)),
+    }
+    plan
+}
+
+fn cause(manifest: &Manifest, item: &Item, live: &Live) -> Option<Cause> {
+    if item.applied != Some(manifest.digest()) || item.version != manifest.version {
+        return Some(Cause::Changed);
+    }
+    match live {
+        Live::Absent => Some(Cause::Drift),
+        Live::Present { uid, fingerprint } => {
+            let same = item.uid.as_ref() == Some(uid) && item.fingerprint == Some(*fingerprint);
+            (!same).then_some(Cause::Drift)
+        }
+    }
+}
+
+fn hold(count: usize, inventory: &Inventory, completeness: Completeness, removal: Removal) -> Option<Held> {
+    if count == 0 {
+        return None;
+    }
+    let total = inventory.items.len();
+    match (removal, completeness) {
+        (Removal::Tombstone, _) => None,
+        (Removal::Nothing, _) => Some(Held::Forbidden { count }),
+        (Removal::Revision { .. }, Completeness::Partial) => Some(Held::Partial { count }),
+        (Removal::Revision { revision, .. }, Completeness::Complete)
+            if inventory.settled == Some(revision) =>
+        {
+            Some(Held::SameRevision { count })
+        }
+        (Removal::Revision { budget, .. }, Completeness::Complete) if budget.exceeded(count, total) => {
+            let PruneBudget { count: budget_count, percent: budget_percent } = budget;
+            Some(Held::Budget { count, total, budget_count, budget_percent })
+        }
+        (Removal::Revision { .. }, Completeness::Complete) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn manifest(name: &str, value: &str) -> Manifest {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": value}});
+        Manifest::read(body, "test".into()).expect("a whole manifest")
+    }
+
+    fn in_place(manifest: &Manifest) -> (Item, Result<Live, ObjectError>) {
+        let fingerprint = Digest::of(b"as applied");
+        let mut item = Item::new(manifest);
+        item.uid = Some("uid-1".into());
+        item.applied = Some(manifest.digest());
+        item.fingerprint = Some(fingerprint);
+        (item, Ok(Live::Present { uid: "uid-1".into(), fingerprint }))
+    }
+
+    fn state(manifests: &[Manifest], settled: Option<Digest>) -> (Inventory, Vec<Result<Live, ObjectError>>) {
+        let (items, live) = manifests.iter().map(in_place).unzip();
+        (Inventory { items, settled }, live)
+    }
+
+    fn revision(text: &str) -> Removal {
+        Removal::Revision { revision: Digest::of(text.as_bytes()), budget: PruneBudget::default() }
+    }
+
+    fn deletions(plan: &Plan) -> usize {
+        plan.operations.iter().filter(|op| matches!(op, Operation::Delete(_))).count()
+    }
+
+    #[test]
+    fn what_is_in_place_is_left_alone() {
+        let objects = [manifest("a", "1"), manifest("b", "1")];
+        let (inventory, live) = state(&objects, None);
+        let plan = plan(objects.to_vec(), &inventory, live, Completeness::Complete, revision("1"));
+        assert_eq!((plan.unchanged, plan.operations.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_foreign_change_and_a_deletion_are_drift() {
+        let objects = [manifest("a", "1"), manifest("b", "1"), manifest("c", "1")];
+        let (inventory, mut live) = state(&objects, None);
+        live[0] = Ok(Live::Absent);
+        live[1] = Ok(Live::Present { uid: "uid-1".into(), fingerprint: Digest::of(b"else") });
+        live[2] = Ok(Live::Present { uid: "uid-2".into(), fingerprint: Digest::of(b"as applied") });
+        let plan = plan(objects.to_vec(), &inventory, live, Completeness::Complete, revision("1"));
+        assert!(plan.operations.iter().all(|op| matches!(op, Operation::Apply(_, Cause::Drift))));
+        assert_eq!(plan.operations.len(), 3);
+    }
+
+    #[test]
+    fn an_object_that_left_with_a_new_revision_is_deleted() {
+        let objects = [manifest("a", "1"), manifest("b", "1")];
+        let (inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        let plan = plan(objects[..1].to_vec(), &inventory, live, Completeness::Complete, revision("2"));
+        assert_eq!((deletions(&plan), plan.held), (1, None));
+    }
+
+    #[test]
+    fn a_render_that_shrinks_under_the_same_revision_deletes_nothing() {
+        let objects = [manifest("a", "1"), manifest("b", "1")];
+        let (inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        let plan = plan(vec![], &inventory, live, Completeness::Complete, revision("1"));
+        assert_eq!((deletions(&plan), plan.held), (0, Some(Held::SameRevision { count: 2 })));
+    }
+
+    #[test]
+    fn a_partial_render_deletes_nothing_and_still_applies() {
+        let objects = [manifest("a", "1"), manifest("b", "1")];
+        let (inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        let plan = plan(vec![manifest("a", "2")], &inventory, live, Completeness::Partial, revision("2"));
+        assert_eq!(
+            (plan.operations.len(), deletions(&plan), plan.held),
+            (1, 0, Some(Held::Partial { count: 1 }))
+        );
+    }
+
+    #[test]
+    fn a_mass_removal_is_held_until_the_budget_is_raised() {
+        let objects: Vec<_> = (0..20).map(|n| manifest(&format!("o{n}"), "1")).collect();
+        let (inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        let held =
+            plan(objects[..2].to_vec(), &inventory, live.clone(), Completeness::Complete, revision("2"));
+        assert!(matches!(held.held, Some(Held::Budget { count: 18, total: 20, .. })));
+        assert_eq!(deletions(&held), 0);
+        let budget = PruneBudget { count: 18, percent: 10 };
+        let raised = Removal::Revision { revision: Digest::of(b"3"), budget };
+        let plan = plan(objects[..2].to_vec(), &inventory, live, Completeness::Complete, raised);
+        assert_eq!((deletions(&plan), plan.held), (18, None));
+    }
+
+    #[test]
+    fn a_tombstone_removes_everything_whatever_the_budget() {
+        let objects: Vec<_> = (0..20).map(|n| manifest(&format!("o{n}"), "1")).collect();
+        let (inventory, live) = state(&objects, None);
+        let plan = plan(vec![], &inventory, live, Completeness::Complete, Removal::Tombstone);
+        assert_eq!(deletions(&plan), 20);
+    }
+
+    #[test]
+    fn a_site_that_holds_old_documents_prunes_nothing() {
+        let objects = [manifest("a", "1")];
+        let (inventory, live) = state(&objects, None);
+        let plan = plan(vec![], &inventory, live, Completeness::Complete, Removal::Nothing);
+        assert_eq!((deletions(&plan), plan.held), (0, Some(Held::Forbidden { count: 1 })));
+    }
+}

@@ -1,0 +1,113 @@
+//! Where desired objects live: a Kubernetes cluster or a directory.
+//!
+//! A target is told what to do object by object and answers object by object. What to do is decided
+//! in [`crate::plan`]; in which order is decided by the caller.
+
+use std::future::Future;
+
+use farshore_shared::digest::Digest;
+
+use crate::object::{Manifest, ObjectKey, Owner};
+use crate::plan::Item;
+
+/// The port that every target implements.
+pub trait Target: Send + Sync + 'static {
+    /// Whether the target answers at all. While it does not, nothing is planned: unreachable is not failed.
+    fn ready(&self) -> impl Future<Output = Result<(), Unreachable>> + Send;
+
+    /// Puts each manifest in its place: whether its kind lives in a namespace decides if the default
+    /// namespace is filled in or a namespace is taken away. One answer per manifest, in order.
+    ///
+    /// `manifests` is everything of one service, so that a kind that one of them defines is known.
+    fn locate(
+        &self,
+        manifests: Vec<Manifest>,
+        default_namespace: Option<&str>,
+    ) -> impl Future<Output = Vec<Result<Manifest, ObjectError>>> + Send;
+
+    /// What lives under each of the items' keys now; one answer per item, in order.
+    fn observe(
+        &self,
+        owner: &Owner,
+        items: &[Item],
+    ) -> impl Future<Output = Vec<Result<Live, ObjectError>>> + Send;
+
+    /// Makes sure that a namespace exists and can be used. It is not recorded and never deleted.
+    fn ensure_namespace(&self, name: &str) -> impl Future<Output = Result<(), ObjectError>> + Send;
+
+    /// Brings one object to its desired state, whoever else owns parts of it.
+    ///
+    /// For what others need first (a Namespace, a `CustomResourceDefinition`) it returns once that is usable.
+    fn apply(
+        &self,
+        owner: &Owner,
+        manifest: &Manifest,
+    ) -> impl Future<Output = Result<Applied, ObjectError>> + Send;
+
+    /// Deletes one listed object: only with the UID that was listed and our mark on it.
+    fn delete(&self, owner: &Owner, item: &Item)
+    -> impl Future<Output = Result<Deleted, ObjectError>> + Send;
+}
+
+/// What lives under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Live {
+    /// Nothing.
+    Absent,
+    /// An object.
+    Present {
+        /// Which life of the name it is.
+        uid: String,
+        /// Changes whenever somebody changes what we own in it.
+        fingerprint: Digest,
+    },
+}
+
+/// What an apply left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Which life of the name it is.
+    pub uid: String,
+    /// What [`Target::observe`] answers as long as nobody changes what we own.
+    pub fingerprint: Digest,
+}
+
+/// How a deletion ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone, or going.
+    Gone,
+    /// Something else lives under that key now: it is not ours, and it stays.
+    NotOurs,
+}
+
+/// One object could not be handled; the others go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct ObjectError {
+    /// Which object.
+    pub key: ObjectKey,
+    /// What the target said, in lower case, without the key.
+    pub message: String,
+    /// Whether it makes sense to try again without a change.
+    pub retry: Retry,
+}
+
+/// Whether the same call may succeed at another time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It may.
+    Worthwhile,
+    /// Only a change of the object or the target helps.
+    Pointless,
+}
+
+/// The target does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("target does not answer ({target}): {message}")]
+pub struct Unreachable {
+    /// A URL or a path.
+    pub target: String,
+    /// What happened instead.
+    pub message: String,
+}
