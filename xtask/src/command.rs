@@ -1,5 +1,6 @@
 //! Running other programs.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::error::ChoreError;
@@ -24,9 +25,10 @@ pub(crate) fn output(command: &mut Command) -> Result<String, ChoreError> {
     Err(ChoreError::Failed { what: line(command), status, output })
 }
 
-/// The program's name and arguments.
+/// The program's name, without its folder, and its arguments.
 pub(crate) fn line(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let program = Path::new(command.get_program());
+    let words = program.file_name().into_iter().chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask`: the project's chores.
 //!
 //! - [`testbed`]: provides the servers and programs that tests run against.
-//! - [`test`]: runs the tests by tier.
+//! - [`mod@test`]: runs the tests by tier.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!
 //! [`command`] runs other programs, [`workspace`] knows where things are, [`error`] says what went wrong.
