@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::digest::Digest;
 
-use super::files::{Entry, Files, Listed, Mode, ObjectId, TreePath};
+use super::files::{BadPath, Entry, Files, Listed, Mode, ObjectId, TreePath};
 use super::kustomization::{self, Role, Scalar};
 use super::{ArtifactError, ENTRY_LIMIT, PACKER_VERSION};
 
@@ -176,8 +176,8 @@ impl<F: Files> Search<'_, F> {
         for value in values.into_iter().flatten().filter(|value| !value.is_empty()) {
             match kustomization::resolve(folder, value) {
                 Ok(path) => local |= self.take_reference(path, *role)?,
-                Err(_) if *role == Role::Perhaps => {}
-                Err(_) => outside |= value.starts_with(['/', '.']),
+                Err(BadPath::Absolute(_) | BadPath::Part(_)) => outside = true,
+                Err(BadPath::Character(_) | BadPath::NotUtf8(_) | BadPath::TooLong(_)) => {}
             }
         }
         let (file, value) = (file.clone(), text.clone());
@@ -203,6 +203,173 @@ impl<F: Files> Search<'_, F> {
             Some(Entry { mode: Mode::Symlink | Mode::Submodule, .. }) if role == Role::Perhaps => Ok(false),
             Some(Entry { mode: Mode::Folder, .. }) => self.take_folder(path).map(|()| true),
             Some(Entry { mode, id }) => self.take(path, mode, id).map(|()| true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::MemoryFiles;
+    use super::*;
+
+    fn at(path: &str) -> TreePath {
+        path.parse().expect("a path")
+    }
+
+    fn paths(closure: &Closure) -> Vec<&str> {
+        closure.files().iter().map(|file| file.path.as_str()).collect()
+    }
+
+    fn kustomize(files: &[(&str, &str)], path: &str) -> Result<Closure, ArtifactError> {
+        closure(&MemoryFiles::of(files), &at(path), Kind::Kustomize)
+    }
+
+    #[test]
+    fn a_plain_service_is_what_is_below_its_path() {
+        let files = MemoryFiles::of(&[("a/b/c.yaml", ""), ("a/d.yaml", ""), ("ab/e.yaml", ""), ("f", "")]);
+        let some = closure(&files, &at("a"), Kind::Plain).expect("a good path");
+        assert_eq!(paths(&some), ["a/b/c.yaml", "a/d.yaml"]);
+        let all = closure(&files, &TreePath::root(), Kind::Plain).expect("the root");
+        assert_eq!(all.files().len(), 4);
+    }
+
+    #[test]
+    fn a_path_that_is_absent_or_a_file_is_named() {
+        let files = MemoryFiles::of(&[("a/b.yaml", "")]);
+        assert!(
+            matches!(closure(&files, &at("x"), Kind::Plain), Err(ArtifactError::NoPath(path)) if path == at("x"))
+        );
+        assert!(matches!(closure(&files, &at("a/b.yaml"), Kind::Plain), Err(ArtifactError::PathIsFile(_))));
+        let empty = closure(&MemoryFiles::default(), &TreePath::root(), Kind::Plain);
+        assert!(matches!(empty, Err(ArtifactError::EmptyPath(_))));
+    }
+
+    #[test]
+    fn links_and_submodules_are_refused_by_path_where_they_are_needed_and_only_there() {
+        for (mode, text) in [(Mode::Symlink, "symbolic links"), (Mode::Submodule, "submodules")] {
+            let mut files = MemoryFiles::of(&[("a/b.yaml", ""), ("c/d.yaml", "")]);
+            files.put("a/odd", mode, b"");
+            let error = closure(&files, &at("a"), Kind::Plain).expect_err("something odd");
+            assert!(error.to_string().contains(text) && error.to_string().contains("a/odd"), "{error}");
+            assert!(closure(&files, &at("c"), Kind::Plain).is_ok());
+            assert!(closure(&files, &at("a/odd"), Kind::Plain).is_err());
+        }
+    }
+
+    #[test]
+    fn kustomizations_are_followed_to_other_folders_and_files() {
+        let closure = kustomize(
+            &[
+                ("base/kustomization.yaml", "resources: [deploy.yaml]\ncomponents: [../parts/tls]\n"),
+                ("base/deploy.yaml", ""),
+                ("base/unused.txt", ""),
+                ("parts/tls/kustomization.yml", "kind: Component\n"),
+                ("parts/other/x.yaml", ""),
+                ("shared/env", "A=1"),
+                ("shared/patch.yaml", ""),
+                (
+                    "prod/Kustomization",
+                    "resources: [../base]\npatches: [{path: ../shared/patch.yaml}]\n\
+                     configMapGenerator: [{name: c, files: [env.txt=../shared/env]}]\n",
+                ),
+            ],
+            "prod",
+        )
+        .expect("a good service");
+        assert_eq!(
+            paths(&closure),
+            [
+                "base/deploy.yaml",
+                "base/kustomization.yaml",
+                "base/unused.txt",
+                "parts/tls/kustomization.yml",
+                "prod/Kustomization",
+                "shared/env",
+                "shared/patch.yaml",
+            ]
+        );
+    }
+
+    #[test]
+    fn kustomizations_that_name_each_other_or_everything_end() {
+        let closure = kustomize(
+            &[
+                ("a/kustomization.yaml", "resources: [../b, ..]"),
+                ("b/kustomization.yaml", "resources: [../a]"),
+            ],
+            "a",
+        )
+        .expect("kustomize refuses the cycle, not we");
+        assert_eq!(paths(&closure), ["a/kustomization.yaml", "b/kustomization.yaml"]);
+    }
+
+    #[test]
+    fn what_a_site_could_not_load_is_refused_with_file_and_value() {
+        let with = |content: &str| {
+            kustomize(&[("a/kustomization.yaml", content), ("b/c.yaml", "")], "a")
+                .expect_err("a bad reference")
+        };
+        for (content, value) in [
+            ("resources: [https://example.com/a.yaml]", "https://example.com/a.yaml"),
+            ("resources: ['github.com/org/repo//x?ref=v1']", "github.com/org/repo//x?ref=v1"),
+            ("bases: ['git@example.com:org/repo']", "git@example.com:org/repo"),
+            ("patches: [{path: 'https://example.com/p.yaml'}]", "https://example.com/p.yaml"),
+            ("helmCharts: [{name: x, repo: 'https://charts.example'}]", "https://charts.example"),
+        ] {
+            let error = with(content);
+            assert!(
+                matches!(&error, ArtifactError::Remote { file, value: got }
+                if file.as_str() == "a/kustomization.yaml" && got == value),
+                "{error:?}"
+            );
+        }
+        assert!(matches!(with("resources: [../../x]"), ArtifactError::Outside { .. }));
+        assert!(matches!(with("resources: [/etc/passwd]"), ArtifactError::Outside { .. }));
+        assert!(matches!(with("resources: [../b/gone.yaml]"), ArtifactError::Missing { .. }));
+        assert!(matches!(with("resources: [../b"), ArtifactError::BadKustomization { .. }));
+    }
+
+    #[test]
+    fn scalars_that_only_look_like_references_are_left_alone() {
+        let closure = kustomize(
+            &[(
+                "a/kustomization.yaml",
+                "commonAnnotations: {docs: 'https://example.com', up: ../../.., host: 'a.b:c'}\n\
+                 images: [{name: github.com/org/app, newTag: v1}]\n\
+                 patchesStrategicMerge: [\"kind: A\\nname: b\"]\n",
+            )],
+            "a",
+        );
+        assert_eq!(paths(&closure.expect("nothing is referred to")), ["a/kustomization.yaml"]);
+    }
+
+    #[test]
+    fn kustomize_needs_exactly_one_kustomization() {
+        let none = kustomize(&[("a/deploy.yaml", "")], "a");
+        assert!(matches!(none, Err(ArtifactError::NoKustomization(_))));
+        let two = kustomize(&[("a/kustomization.yaml", ""), ("a/Kustomization", "")], "a");
+        assert!(matches!(two, Err(ArtifactError::ManyKustomizations(_))));
+    }
+
+    #[test]
+    fn the_key_tells_path_mode_and_content_apart_and_nothing_else() {
+        let key = |files: &MemoryFiles, path: &str| {
+            closure(files, &at(path), Kind::Plain).expect("a good path").key()
+        };
+        let files = MemoryFiles::of(&[("a/b.yaml", "1"), ("c/d.yaml", "2")]);
+        let same = key(&files, "a");
+        let mut other = files.clone();
+        other.put("c/d.yaml", Mode::File, b"3");
+        assert_eq!(key(&other, "a"), same, "another service's file does not matter");
+        assert_ne!(key(&files, ""), same);
+        for (path, mode, content) in [
+            ("a/b.yaml", Mode::Executable, "1"),
+            ("a/b.yaml", Mode::File, "2"),
+            ("a/c.yaml", Mode::File, "1"),
+        ] {
+            let mut other = files.clone();
+            other.put(path, mode, content.as_bytes());
+            assert_ne!(key(&other, "a"), same, "{path} {mode:?}");
         }
     }
 }

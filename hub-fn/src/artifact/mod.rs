@@ -13,6 +13,8 @@ pub mod closure;
 pub mod files;
 mod kustomization;
 mod pack;
+#[cfg(test)]
+mod testing;
 
 use farshore_shared::wire::{ARTIFACT_LIMIT, TAR_LIMIT};
 

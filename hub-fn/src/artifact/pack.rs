@@ -94,3 +94,132 @@ fn describe(tar: &[u8], blob: Vec<u8>) -> Result<Packed, ArtifactError> {
     };
     Ok(Packed { blob, artifact })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use proptest::prelude::*;
+
+    use super::super::testing::MemoryFiles;
+    use super::super::{Files as _, Kind, TreePath, closure};
+    use super::*;
+
+    fn packed(files: &MemoryFiles, path: &str) -> Packed {
+        let path = path.parse().expect("a path");
+        let closure = closure(files, &path, Kind::Plain).expect("a good path");
+        pack(&closure, |id, limit| files.blob(id, limit)).expect("within the limits")
+    }
+
+    /// What a reader finds: path, mode, time, owner and content of each entry.
+    fn unpacked(packed: &Packed) -> Vec<(String, u32, u64, u64, String)> {
+        let tar = zstd::stream::decode_all(packed.blob.as_slice()).expect("a zstd frame");
+        assert_eq!(Digest::of(&tar), packed.artifact.tar_digest);
+        let mut archive = tar::Archive::new(tar.as_slice());
+        let entries = archive.entries().expect("a tar");
+        entries
+            .map(|entry| {
+                let mut entry = entry.expect("an entry");
+                assert_eq!(entry.header().entry_type(), tar::EntryType::Regular);
+                assert_eq!(entry.header().username().expect("no name"), Some(""));
+                let mut content = String::new();
+                entry.read_to_string(&mut content).expect("a file");
+                let header = entry.header();
+                (
+                    entry.path().expect("a path").to_string_lossy().into_owned(),
+                    header.mode().expect("a mode"),
+                    header.mtime().expect("a time"),
+                    header.uid().expect("an owner") + header.gid().expect("a group"),
+                    content,
+                )
+            })
+            .collect()
+    }
+
+    fn plain(path: &str, mode: u32, content: &str) -> (String, u32, u64, u64, String) {
+        (path.to_owned(), mode, 0, 0, content.to_owned())
+    }
+
+    #[test]
+    fn an_artifact_has_its_files_by_repository_path_without_times_and_owners() {
+        let mut files =
+            MemoryFiles::of(&[("app/B.yaml", "big"), ("app/b.yaml", "small"), ("app.yaml", "no")]);
+        files.put("app/bin/run", Mode::Executable, b"#!");
+        let packed = packed(&files, "app");
+        assert_eq!(
+            unpacked(&packed),
+            [
+                plain("app/B.yaml", 0o644, "big"),
+                plain("app/b.yaml", 0o644, "small"),
+                plain("app/bin/run", 0o755, "#!")
+            ]
+        );
+        assert_eq!(packed.artifact.digest, Digest::of(&packed.blob));
+        assert_eq!(packed.artifact.size, u64::try_from(packed.blob.len()).expect("a length"));
+        let size = zstd::zstd_safe::get_frame_content_size(&packed.blob).expect("a frame");
+        assert_eq!(size, Some(packed.artifact.tar_size));
+    }
+
+    #[test]
+    fn long_paths_come_out_whole() {
+        let long = format!("app/{}/{}.yaml", "d".repeat(150), "f".repeat(200));
+        let files = MemoryFiles::of(&[(&long, "x"), ("app/a", "y")]);
+        let paths: Vec<_> = unpacked(&packed(&files, "app")).into_iter().map(|entry| entry.0).collect();
+        assert_eq!(paths, ["app/a".to_owned(), long]);
+    }
+
+    #[test]
+    fn the_bytes_of_an_artifact_do_not_change_from_release_to_release() {
+        let long = format!("app/{}.yaml", "n".repeat(120));
+        let mut files = MemoryFiles::of(&[("app/a.yaml", "kind: ConfigMap\n"), (&long, "kind: Secret\n")]);
+        files.put("app/run.sh", Mode::Executable, b"#!/bin/sh\n");
+        let packed = packed(&files, "app");
+        // Where this has to change, PACKER_VERSION has to count up.
+        assert_eq!(PACKER_VERSION, 1);
+        assert_eq!(
+            packed.artifact.tar_digest.to_string(),
+            "a6bb8078479f22d82869ab16f102dd6cac50e138c24dc4a10302743ee5451a9b"
+        );
+        assert_eq!(
+            packed.artifact.digest.to_string(),
+            "282d073e627a58709fc23d206d6fcc90b6ebc9bd445d6d4a084b9eaf09a86329"
+        );
+    }
+
+    #[test]
+    fn what_a_file_may_have_left_is_what_the_others_left_over() {
+        let files = MemoryFiles::of(&[("a", "1"), ("b", "2")]);
+        let closure = closure(&files, &TreePath::root(), Kind::Plain).expect("the root");
+        let mut limits = Vec::new();
+        pack(&closure, |id, limit| {
+            limits.push(limit);
+            files.blob(id, limit)
+        })
+        .expect("within the limits");
+        assert_eq!(limits, [TAR_LIMIT - 8 * BLOCK, TAR_LIMIT - 10 * BLOCK]);
+        let error = pack(&closure, |_, _| Err("gone".into())).expect_err("it cannot be read");
+        assert!(matches!(error, ArtifactError::Reading { path, .. } if path.as_str() == "a"));
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_in_which_files_came_to_be_does_not_matter(
+            files in proptest::collection::btree_map("[a-c]{1,3}/[A-Ca-c.-]{1,4}x", ".{0,40}", 1..12),
+            seed in any::<u64>(),
+        ) {
+            let mut order: Vec<_> = files.iter().collect();
+            order.sort_by_key(|(path, _)| Digest::of_parts([path.as_bytes(), &seed.to_be_bytes()]));
+            let mut shuffled = MemoryFiles::default();
+            for (path, content) in order {
+                shuffled.put(path, Mode::File, content.as_bytes());
+            }
+            let sorted: Vec<_> = files.iter().map(|(path, content)| (path.as_str(), content.as_str())).collect();
+            let expected = packed(&MemoryFiles::of(&sorted), "");
+            prop_assert_eq!(&packed(&shuffled, ""), &expected);
+            let mut paths: Vec<_> = files.keys().map(String::as_str).collect();
+            paths.sort_unstable();
+            let found = unpacked(&expected);
+            prop_assert_eq!(found.iter().map(|entry| entry.0.as_str()).collect::<Vec<_>>(), paths);
+        }
+    }
+}
