@@ -1,1 +1,7 @@
 //! The hub: handlers as functions of (request, index, objects), and the publisher.
+//!
+//! - [`objects`]: the record: what must not be lost, on disk or in S3.
+//! - [`index`]: what may be lost at any time: a digest index in memory or in Redis.
+
+pub mod index;
+pub mod objects;
