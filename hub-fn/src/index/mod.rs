@@ -14,6 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 /// How long an entry is kept unless said otherwise.
 pub const TTL: Duration = Duration::from_secs(300);

@@ -23,6 +23,8 @@ mod error;
 pub mod faulty;
 mod key;
 mod prove;
+#[cfg(feature = "s3")]
+pub mod s3;
 mod update;
 
 pub use error::{ObjectsError, Operation};
