@@ -5,3 +5,8 @@
 
 pub mod artifact;
 pub mod source;
+//! - [`objects`]: the record: what must not be lost, on disk or in S3.
+//! - [`index`]: what may be lost at any time: a digest index in memory or in Redis.
+
+pub mod index;
+pub mod objects;
