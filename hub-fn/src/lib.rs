@@ -10,3 +10,6 @@ pub mod source;
 
 pub mod index;
 pub mod objects;
+//! - [`declare`]: a fleet repository's YAML into types, with every mistake at once.
+
+pub mod declare;
