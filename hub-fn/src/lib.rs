@@ -1,15 +1,36 @@
 //! The hub: handlers as functions of (request, index, objects), and the publisher.
 //!
-//! - [`source`]: Git repositories, mirrored in a folder and read from there.
-//! - [`artifact`]: a service's files as one deterministic, content-addressed blob.
+//! ```text
+//! publish:  source -> artifact -> publish (decide, sign) -> objects -> index
+//! serve:    wire -> auth -> view (replica memory <- index <- objects) -> wire;  status -> objects
+//! ```
+//!
+//! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
+//! - [`server`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
+//! - [`auth`], [`view`], [`seen`], [`metrics`]: who calls, what a replica remembers, what it counts.
+//! - [`declare`]: the declarations of a fleet repository.
+//! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
+//! - [`publish`]: decides, signs, writes.
+//! - [`record`], [`objects`], [`index`]: where everything lies, the port to it, and the index before it.
+//! - [`trust`], [`keyring`], [`tls`]: the trust root, the keys, the certificate.
 
+pub mod answer;
 pub mod artifact;
-pub mod source;
-//! - [`objects`]: the record: what must not be lost, on disk or in S3.
-//! - [`index`]: what may be lost at any time: a digest index in memory or in Redis.
-
-pub mod index;
-pub mod objects;
-//! - [`declare`]: a fleet repository's YAML into types, with every mistake at once.
-
+pub mod auth;
+pub mod config;
 pub mod declare;
+pub mod handlers;
+pub mod index;
+pub mod keyring;
+pub mod metrics;
+pub mod objects;
+pub mod publish;
+pub mod record;
+pub mod routes;
+pub mod run;
+pub mod seen;
+pub mod server;
+pub mod source;
+pub mod tls;
+pub mod trust;
+pub mod view;

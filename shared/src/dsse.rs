@@ -123,6 +123,20 @@ impl Envelope {
         }
     }
 
+    /// Opens a root that is signed by a threshold of its own root keys: the one document whose signers
+    /// stand in its payload, so that it is parsed before it is verified, within the same limit.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn open_self_signed(&self, limit: usize) -> Result<Root, Refused> {
+        if self.payload.len() / 4 * 3 > limit {
+            return Err(Refused::TooLarge { size: self.payload.len() / 4 * 3, limit });
+        }
+        let payload = STANDARD.decode(&self.payload).map_err(Refused::Encoding)?;
+        let claimed: Root = serde_json::from_slice(&payload).map_err(Refused::Payload)?;
+        self.open(&Signers::of(&claimed, &claimed.roles.root), limit)
+    }
+
     /// Counts keys, not signatures: one key that signs twice counts once (TUF 1.0, section 5.3.4).
     fn valid_signatures(&self, signers: &Signers<'_>, message: &[u8]) -> usize {
         let mut counted: Vec<KeyId> = Vec::new();

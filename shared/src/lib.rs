@@ -10,12 +10,17 @@
 //! - [`etag`]: the `ETag` of `GET /v1/desired`.
 //! - [`compress`]: bounded zstd for documents.
 //! - [`retry`]: how a failed call is repeated, and hashed jitter.
+//! - [`logs`], [`exit`]: how every program logs and ends.
+//! - [`duration`]: durations as people write them.
 
 pub mod compress;
 pub mod digest;
 pub mod dsse;
+pub mod duration;
 pub mod etag;
+pub mod exit;
 pub mod keys;
+pub mod logs;
 pub mod names;
 pub mod pass;
 pub mod retry;

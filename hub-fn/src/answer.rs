@@ -1,0 +1,210 @@
+//! What a handler answers: a response, or a refusal that says what is wrong.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use farshore_shared::wire::Problem;
+use farshore_shared::{compress, exit};
+use futures::StreamExt as _;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde::Serialize;
+
+use crate::auth::Denied;
+use crate::objects::{Content, ObjectsError};
+use crate::view::ViewError;
+
+/// The body of a response.
+pub type Body = UnsyncBoxBody<Bytes, ObjectsError>;
+/// What a handler returns.
+pub type Answer = Result<Response<Body>, Refusal>;
+
+/// How long a request's body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// A request that is not answered as it was meant.
+#[derive(Debug)]
+pub struct Refusal {
+    status: StatusCode,
+    message: String,
+    retry_after: Option<Duration>,
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl Refusal {
+    /// The caller's fault.
+    #[must_use]
+    pub fn of(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), retry_after: None, cause: None }
+    }
+
+    /// No such route, or nothing that this caller may know of.
+    #[must_use]
+    pub fn not_found() -> Self {
+        Self::of(StatusCode::NOT_FOUND, "there is nothing here")
+    }
+
+    /// Our fault, or the record's: the caller shall come back.
+    #[must_use]
+    pub fn unavailable(cause: Arc<dyn Error + Send + Sync>) -> Self {
+        let message = "hub cannot answer at the moment".to_owned();
+        let retry_after = Some(Duration::from_secs(10));
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, message, retry_after, cause: Some(cause) }
+    }
+
+    /// The caller shall come back after so long.
+    #[must_use]
+    pub fn later(message: impl Into<String>, after: Duration) -> Self {
+        let refusal = Self::of(StatusCode::SERVICE_UNAVAILABLE, message);
+        Self { retry_after: Some(after), ..refusal }
+    }
+
+    /// Whether it belongs into the log as a failure.
+    #[must_use]
+    pub fn is_our_fault(&self) -> bool {
+        self.cause.is_some()
+    }
+
+    /// The message with all its causes, for the log only.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{}: {}", self.message, exit::chain(&**cause)),
+            None => self.message.clone(),
+        }
+    }
+
+    /// The response.
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        let mut response = json(self.status, &Problem { error: self.message });
+        if let Some(after) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        }
+        response
+    }
+}
+
+impl From<Arc<ViewError>> for Refusal {
+    fn from(error: Arc<ViewError>) -> Self {
+        Self::unavailable(error)
+    }
+}
+
+impl From<ObjectsError> for Refusal {
+    fn from(error: ObjectsError) -> Self {
+        Self::unavailable(Arc::new(error))
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::View(error) => error.into(),
+            denied @ (Denied::Missing | Denied::Pass(_) | Denied::Unknown(_)) => {
+                Self::of(StatusCode::UNAUTHORIZED, denied.to_string())
+            }
+        }
+    }
+}
+
+/// A body of these bytes.
+#[must_use]
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// A body that is read from objects while it is sent.
+#[must_use]
+pub fn streamed(content: Content) -> Body {
+    StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync()
+}
+
+/// An empty response.
+#[must_use]
+pub fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+/// A response of JSON.
+///
+/// # Panics
+/// Never: what is sent has string keys only.
+#[must_use]
+pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
+    let bytes = serde_json::to_vec(value).expect("what is sent has string keys only");
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A response of JSON, compressed where the caller understands zstd.
+///
+/// # Panics
+/// Never: what is sent has string keys only.
+#[must_use]
+pub fn json_for<T: Serialize, B>(request: &Request<B>, value: &T) -> Response<Body> {
+    let accepted = request.headers().get(http::header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    if !accepted.is_some_and(|list| list.split(',').any(|item| item.trim() == "zstd")) {
+        return json(StatusCode::OK, value);
+    }
+    let bytes = serde_json::to_vec(value).expect("what is sent has string keys only");
+    let mut response = Response::new(full(compress::pack(&bytes)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
+    response
+}
+
+/// Every response carries the hub's time: agents date their passes by it.
+#[must_use]
+pub fn dated(mut response: Response<Body>) -> Response<Body> {
+    let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&now);
+    if let Ok(value) = text.map_err(|_| ()).and_then(|text| HeaderValue::try_from(text).map_err(|_| ())) {
+        response.headers_mut().insert(DATE, value);
+    }
+    response
+}
+
+/// The whole body of a request, decompressed where it says zstd.
+///
+/// # Errors
+/// A [`Refusal`] that names the limit.
+pub async fn body(request: Request<Incoming>, limit: usize) -> Result<Vec<u8>, Refusal> {
+    let encoding = request.headers().get(CONTENT_ENCODING).cloned();
+    let collected = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), limit).collect()).await;
+    let seconds = BODY_TIME.as_secs();
+    let too_slow =
+        |_| Refusal::of(StatusCode::REQUEST_TIMEOUT, format!("body takes too long (limit {seconds} s)"));
+    let bytes = collected.map_err(too_slow)?.map_err(|error| match error.downcast_ref() {
+        Some(http_body_util::LengthLimitError { .. }) => {
+            Refusal::of(StatusCode::PAYLOAD_TOO_LARGE, format!("body exceeds its limit ({limit} bytes)"))
+        }
+        None => Refusal::of(StatusCode::BAD_REQUEST, "body was cut"),
+    })?;
+    let bytes = bytes.to_bytes();
+    match encoding.as_ref().map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Ok(bytes.to_vec()),
+        Some(b"zstd") => compress::unpack(&bytes, limit).map_err(|error| {
+            let status = match error {
+                compress::Error::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+                compress::Error::Broken(_) => StatusCode::BAD_REQUEST,
+            };
+            Refusal::of(status, error.to_string())
+        }),
+        Some(_) => Err(Refusal::of(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "content-encoding is not known (known: zstd)",
+        )),
+    }
+}

@@ -1,0 +1,167 @@
+//! What a hub is told: command line and environment, checked as a whole before anything starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use farshore_shared::duration::HumanDuration;
+
+use crate::source::{Branch, FileSources, GitUrl};
+use crate::tls::TlsFiles;
+
+/// `farshore hub` and `farshore-hub`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct HubArgs {
+    /// Folder for what this hub keeps: the record (unless --objects), mirrors, keys, TLS
+    #[arg(long, env = "FARSHORE_DATA", value_name = "DIR")]
+    pub data: PathBuf,
+    /// Address to listen on
+    #[arg(long, env = "FARSHORE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8443")]
+    pub listen: SocketAddr,
+    /// Fleet repository: http(s)://, file:// or an absolute path, with an optional #branch
+    #[arg(long, env = "FARSHORE_FLEET", value_name = "URL[#branch]")]
+    pub fleet: Option<String>,
+    /// What this process does
+    #[arg(long, env = "FARSHORE_ROLE", value_enum, default_value_t = Role::All)]
+    pub role: Role,
+    /// Do one bounded step of publishing and exit (not with --role serve)
+    #[arg(long, env = "FARSHORE_ONCE")]
+    pub once: bool,
+    /// Folder of the keys [default: DATA/keys]
+    #[arg(long, env = "FARSHORE_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
+    /// TLS certificate chain, PEM [default: one of its own]
+    #[arg(long, env = "FARSHORE_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the TLS certificate, PEM
+    #[arg(long, env = "FARSHORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Redis for the index: redis://HOST:PORT [default: memory]
+    #[arg(long, env = "FARSHORE_REDIS", value_name = "URL")]
+    pub redis: Option<String>,
+    /// Bucket for the record: s3://BUCKET[?endpoint=URL] [default: DATA/objects]
+    #[arg(long, env = "FARSHORE_OBJECTS", value_name = "URL")]
+    pub objects: Option<String>,
+    /// How often sources are fetched
+    #[arg(long, env = "FARSHORE_INTERVAL", value_name = "DURATION", default_value = "2m")]
+    pub interval: HumanDuration,
+    /// How often sites are told to poll
+    #[arg(long, env = "FARSHORE_SITE_POLL", value_name = "DURATION", default_value = "2m")]
+    pub site_poll: HumanDuration,
+    /// Allow sources that are folders of this machine (file://)
+    #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
+    pub allow_file_sources: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farshore hub --data /var/lib/farshore --fleet https://git.example/fleet.git
+  farshore hub --data ./hub --fleet $PWD/fleet#main --allow-file-sources --interval 10s
+  farshore hub --role serve --data /tmp/cache --redis redis://redis:6379 --objects s3://fleet
+  farshore hub --role publish --once --data /tmp/cache --keys /keys --objects s3://fleet --fleet https://git.example/fleet.git";
+
+/// What a hub process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Serve and publish in one process: a hub that is complete by itself
+    All,
+    /// Answer sites; holds no key
+    Serve,
+    /// Publish; has no public route
+    Publish,
+}
+
+impl Role {
+    /// Whether it publishes.
+    #[must_use]
+    pub fn publishes(self) -> bool {
+        matches!(self, Self::All | Self::Publish)
+    }
+
+    /// Whether it serves sites.
+    #[must_use]
+    pub fn serves(self) -> bool {
+        matches!(self, Self::All | Self::Serve)
+    }
+}
+
+/// The fleet repository, parsed.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    /// Where.
+    pub url: GitUrl,
+    /// Which branch.
+    pub branch: Branch,
+}
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// As it was given.
+    pub args: HubArgs,
+    /// The fleet repository.
+    pub fleet: Option<Fleet>,
+    /// The folder of the keys.
+    pub keys: PathBuf,
+    /// A certificate that was given.
+    pub tls: Option<TlsFiles>,
+    /// Whether sources may be folders.
+    pub files: FileSources,
+}
+
+/// Everything that is wrong with a configuration, at once.
+#[derive(Debug, thiserror::Error)]
+#[error("configuration: {}", .0.join("; "))]
+pub struct BadConfig(pub Vec<String>);
+
+impl Config {
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// [`BadConfig`] with every mistake.
+    pub fn check(args: HubArgs) -> Result<Self, BadConfig> {
+        let mut mistakes = Vec::new();
+        let fleet = args.fleet.as_deref().and_then(|text| match fleet(text) {
+            Ok(fleet) => Some(fleet),
+            Err(mistake) => {
+                mistakes.push(format!("--fleet: {mistake}"));
+                None
+            }
+        });
+        if args.once && !args.role.publishes() {
+            mistakes.push("--once goes with --role publish or all".into());
+        }
+        if args.role == Role::Publish && args.fleet.is_none() {
+            mistakes.push("--role publish needs --fleet".into());
+        }
+        for (flag, value) in [("--interval", args.interval), ("--site-poll", args.site_poll)] {
+            if value.0.as_secs() == 0 || value.0.as_secs() > 86_400 {
+                mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
+            }
+        }
+        if !cfg!(feature = "redis") && args.redis.is_some() {
+            mistakes.push("--redis: this program was built without Redis (feature redis)".into());
+        }
+        if !cfg!(feature = "s3") && args.objects.is_some() {
+            mistakes.push("--objects: this program was built without S3 (feature s3)".into());
+        }
+        if !mistakes.is_empty() {
+            return Err(BadConfig(mistakes));
+        }
+        let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
+        let keys = args.keys.clone().unwrap_or_else(|| args.data.join("keys"));
+        let files = if args.allow_file_sources { FileSources::Allowed } else { FileSources::Refused };
+        Ok(Self { args, fleet, keys, tls, files })
+    }
+}
+
+fn fleet(text: &str) -> Result<Fleet, String> {
+    let (url, branch) = match text.rsplit_once('#') {
+        Some((url, branch)) => (url, branch.parse::<Branch>().map_err(|error| error.to_string())?),
+        None => (text, Branch::Default),
+    };
+    // Naming it on the command line is permission to read it, wherever it is.
+    let url = GitUrl::parse(url, FileSources::Allowed).map_err(|error| error.to_string())?;
+    Ok(Fleet { url, branch })
+}

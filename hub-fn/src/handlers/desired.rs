@@ -1,0 +1,126 @@
+//! `GET /v1/desired`: the signed documents that changed, or 304.
+
+use farshore_shared::etag::{DesiredTag, Mark};
+use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, Roster};
+use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use http::{HeaderValue, Request, StatusCode};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Hub, now};
+use crate::answer::{Answer, Refusal, empty, json_for};
+use crate::view::{Freshness, Signed, ViewError};
+
+/// What this replica would send.
+struct Offer {
+    tag: DesiredTag,
+    roster: Arc<Signed<Roster>>,
+    group: Arc<Signed<Group>>,
+}
+
+/// Answers a poll.
+///
+/// # Errors
+/// `401` for a pass that is not accepted, `503` while nothing is published for the cluster or the
+/// record does not answer.
+pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
+    let now = now();
+    let caller = hub.gate.admit(request.headers(), now).await?;
+    hub.seen.note(&caller.cluster, now);
+    let held = request
+        .headers()
+        .get(IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok()?.parse::<DesiredTag>().ok());
+    let mut offered = offer(hub, &caller.cluster, Freshness::Recent).await?;
+    if needs_a_look(held.as_ref(), offered.as_ref()) {
+        offered = offer(hub, &caller.cluster, Freshness::Now).await?;
+    }
+    let Some(offered) = offered else {
+        return Err(Refusal::later("nothing is published for this cluster yet", Duration::from_secs(5)));
+    };
+    match held {
+        Some(held) if held == offered.tag => not_modified(&offered.tag),
+        Some(held) if is_newer(&held, &offered.tag) => {
+            let mut response = not_modified(&held)?;
+            response.headers_mut().insert(BEHIND_HEADER, HeaderValue::from_static("1"));
+            Ok(response)
+        }
+        held => {
+            let has_roster = held.as_ref().is_some_and(|held| held.roster == offered.tag.roster);
+            let has_group = held.as_ref().is_some_and(|held| held.group == offered.tag.group);
+            let desired = Desired {
+                roster: (!has_roster).then(|| offered.roster.envelope.clone()),
+                group: (!has_group).then(|| offered.group.envelope.clone()),
+            };
+            tagged(json_for(request, &desired), &offered.tag)
+        }
+    }
+}
+
+/// Whether somebody has seen something that this replica's memory has not.
+fn needs_a_look(held: Option<&DesiredTag>, offered: Option<&Offer>) -> bool {
+    match (held, offered) {
+        (_, None) => true,
+        (Some(held), Some(offered)) => is_newer(held, &offered.tag),
+        (None, Some(_)) => false,
+    }
+}
+
+fn is_newer(held: &DesiredTag, offered: &DesiredTag) -> bool {
+    let held_at = (held.epoch, held.roster.sequence, held.group.sequence);
+    held_at.0 > offered.epoch
+        || (held_at.0 == offered.epoch
+            && (held_at.1 > offered.roster.sequence || held_at.2 > offered.group.sequence))
+}
+
+async fn offer(
+    hub: &Hub,
+    cluster: &farshore_shared::names::Name,
+    freshness: Freshness,
+) -> Result<Option<Offer>, Arc<ViewError>> {
+    let Some(roster) = hub.view.roster(cluster, freshness).await? else { return Ok(None) };
+    let Some(publication) = hub.view.publication(freshness).await? else { return Ok(None) };
+    let Some(reference) = publication.group(&roster.document.group) else { return Ok(None) };
+    // A roster that is newer than this view of the table: the table is looked at again.
+    if reference.sequence < roster.document.floor && freshness == Freshness::Recent {
+        return Ok(None);
+    }
+    let group = hub.view.group(roster.document.group, reference.sequence).await?;
+    let mark = |sequence, digest: farshore_shared::digest::Digest| Mark { sequence, short: digest.short() };
+    let tag = DesiredTag {
+        epoch: group.document.epoch,
+        roster: mark(roster.document.sequence, roster.digest),
+        group: mark(group.document.sequence, group.digest),
+    };
+    Ok(Some(Offer { tag, roster, group }))
+}
+
+fn not_modified(tag: &DesiredTag) -> Answer {
+    tagged(empty(StatusCode::NOT_MODIFIED), tag)
+}
+
+fn tagged(mut response: http::Response<crate::answer::Body>, tag: &DesiredTag) -> Answer {
+    let value = HeaderValue::try_from(tag.to_string()).expect("a tag is printable ASCII");
+    response.headers_mut().insert(ETAG, value);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(epoch: u64, roster: u64, group: u64) -> DesiredTag {
+        let mark = |sequence| Mark { sequence, short: "00000000".into() };
+        DesiredTag { epoch, roster: mark(roster), group: mark(group) }
+    }
+
+    #[test]
+    fn an_agent_that_holds_more_in_either_document_is_never_sent_the_older_one() {
+        assert!(is_newer(&tag(1, 5, 9), &tag(1, 5, 8)));
+        assert!(is_newer(&tag(1, 6, 7), &tag(1, 5, 8)));
+        assert!(is_newer(&tag(2, 1, 1), &tag(1, 5, 8)));
+        assert!(!is_newer(&tag(1, 5, 8), &tag(1, 5, 8)));
+        assert!(!is_newer(&tag(1, 9, 9), &tag(2, 1, 1)));
+    }
+}

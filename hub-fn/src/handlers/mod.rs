@@ -1,0 +1,41 @@
+//! The handlers: functions of a request and of what the hub has. No handler knows which door a
+//! request came through.
+
+pub mod artifact;
+pub mod desired;
+pub mod enroll;
+pub mod health;
+pub mod status;
+pub mod trust;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farshore_shared::wire::UnixSeconds;
+use tokio::sync::Notify;
+
+use crate::auth::Gate;
+use crate::metrics::Metrics;
+use crate::seen::Seen;
+use crate::view::View;
+
+/// What every handler is given.
+#[derive(Debug, Clone)]
+pub struct Hub {
+    /// What this replica remembers.
+    pub view: View,
+    /// Who may come in.
+    pub gate: Gate,
+    /// When clusters were last heard.
+    pub seen: Arc<Seen>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Wakes a publisher in the same process.
+    pub wake: Arc<Notify>,
+}
+
+/// The time.
+#[must_use]
+pub fn now() -> UnixSeconds {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,335 @@
+//! The publisher: from what Git says to signed documents in the record.
+//!
+//! ```text
+//! sync (Git) -> intend -> settle -> partition -> write (bodies, then the head once, then rosters) -> index
+//! ```
+//!
+//! [`intend`], [`settle`] and [`partition`] decide and touch nothing; [`Publisher`] does what they say.
+//! Two publishers at once are correct: a publication becomes visible by one compare-and-swap of
+//! `fleet/head`, and the one that loses decides again from what the other has written.
+
+pub mod enrol;
+pub mod intend;
+pub mod members;
+pub mod partition;
+pub mod settle;
+pub mod state;
+pub mod sync;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farshore_shared::exit::chain;
+use farshore_shared::names::Name;
+use futures::{StreamExt as _, stream};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::index::Index;
+use crate::keyring::PublisherKeys;
+use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
+use crate::record::{self, Approval, FLEET, HeldChange, Intent, SourceHead};
+use crate::source::{Branch, FileSources, GitUrl};
+use crate::trust::Trust;
+use intend::{FleetSeen, Intended};
+use members::Members;
+use partition::{Policy, Stamp};
+use settle::SourceSeen;
+use state::{Published, StateError};
+use sync::{FleetFetched, Order, Place, Wanted};
+
+/// How many sources are fetched at once.
+const SOURCES_AT_ONCE: usize = 4;
+/// How often a publication is decided again after it lost a race.
+const ATTEMPTS: usize = 16;
+
+/// The fleet repository.
+#[derive(Debug, Clone)]
+pub struct FleetRepository {
+    /// Where.
+    pub url: GitUrl,
+    /// Which branch.
+    pub branch: Branch,
+}
+
+/// What a publisher is told at its start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The fleet repository, if any.
+    pub fleet: Option<FleetRepository>,
+    /// Whether sources may be folders of this machine.
+    pub files: FileSources,
+    /// The folder of mirrors: a cache.
+    pub mirrors: PathBuf,
+    /// Lives of documents and the poll interval.
+    pub policy: Policy,
+}
+
+/// How thorough a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Git is asked.
+    Sync,
+    /// Only enrolments, and what follows from them.
+    Enrolments,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepReport {
+    /// The sequence of the publication, if there was one.
+    pub published: Option<u64>,
+    /// Group bodies written.
+    pub groups: usize,
+    /// Rosters written.
+    pub rosters: usize,
+    /// Changes that wait for an approval.
+    pub held: Vec<HeldChange>,
+    /// Sources that could not be read.
+    pub failed: Vec<String>,
+}
+
+/// Why a step could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The object storage.
+    #[error("accessing the record")]
+    Objects(#[from] ObjectsError),
+    /// What was published last cannot be read back.
+    #[error("reading what was published last")]
+    State(#[from] StateError),
+    /// Other publishers were faster every time.
+    #[error("publishing ({ATTEMPTS} attempts lost against another publisher)")]
+    Lost,
+}
+
+/// The publisher.
+#[derive(Debug)]
+pub struct Publisher {
+    objects: Arc<dyn Objects>,
+    index: Arc<dyn Index>,
+    trust: Trust,
+    keys: PublisherKeys,
+    options: Options,
+    members: Members,
+    /// Source heads as they were last written, without their numbers.
+    reported: BTreeMap<String, SourceHead>,
+}
+
+/// What one look at all sources found, before anything is decided for good.
+struct Look {
+    intended: Intended,
+    seen: BTreeMap<String, SourceSeen>,
+}
+
+impl Publisher {
+    /// A publisher over a record whose trust root is that of the keys.
+    #[must_use]
+    pub fn new(
+        objects: Arc<dyn Objects>,
+        index: Arc<dyn Index>,
+        (trust, keys): (Trust, PublisherKeys),
+        options: Options,
+    ) -> Self {
+        let (members, reported) = (Members::default(), BTreeMap::new());
+        Self { objects, index, trust, keys, options, members, reported }
+    }
+
+    /// One bounded step of due work.
+    ///
+    /// # Errors
+    /// [`PublishError`]. A source that fails is no error: it is in the report.
+    pub async fn step(&mut self, step: Step) -> Result<StepReport, PublishError> {
+        if step == Step::Enrolments && self.objects.list(record::PENDING, None, 1).await?.is_empty() {
+            return Ok(StepReport::default());
+        }
+        for _ in 0..ATTEMPTS {
+            // First what was published, then Git: what is fetched is never older than what it is
+            // compared with.
+            let previous = Published::load(&self.objects, &self.trust.director()).await?;
+            let stamp = self.stamp(&previous);
+            enrol::handle_pending(&self.objects, &self.keys, &mut self.members, stamp).await?;
+            self.members.refresh(&self.objects, &self.trust.director()).await?;
+            let look = match step {
+                Step::Sync => Some(self.look(&previous.intent).await?),
+                Step::Enrolments => None,
+            };
+            if let Some(report) = self.publish(&previous, look, stamp).await? {
+                return Ok(report);
+            }
+            info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
+        }
+        Err(PublishError::Lost)
+    }
+
+    fn stamp(&self, previous: &Published) -> Stamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        Stamp { epoch: self.trust.root.epoch, sequence: previous.next_sequence(millis), now: since.as_secs() }
+    }
+
+    /// Fetches the fleet repository: none if there is none, or what went wrong.
+    async fn fetch_fleet(&self, previous: &Intent) -> Option<Result<FleetFetched, String>> {
+        let place = self.fleet_place()?;
+        let published = previous.fleet.clone();
+        Some(blocking(move || sync::fleet(&place, published.as_deref())).await.unwrap_or_else(Err))
+    }
+
+    fn fleet_place(&self) -> Option<Place> {
+        let FleetRepository { url, branch } = self.options.fleet.clone()?;
+        // The operator named it on the command line: that is permission enough for this one.
+        Some(Place {
+            name: FLEET.into(),
+            url,
+            branch,
+            files: FileSources::Allowed,
+            mirrors: self.options.mirrors.clone(),
+        })
+    }
+
+    /// Decides what the fleet shall be, then fetches and packs what that needs.
+    async fn look(&self, previous: &Intent) -> Result<Look, PublishError> {
+        let fleet = self.fetch_fleet(previous).await;
+        let seen = match &fleet {
+            None => FleetSeen::Unconfigured,
+            Some(Err(message)) => FleetSeen::Failed(message.clone()),
+            Some(Ok(FleetFetched { commit, descent, reading })) => {
+                FleetSeen::Read { commit, descent: *descent, reading }
+            }
+        };
+        let approved = self.approved().await?;
+        let members = self.members.labels();
+        let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
+        let seen = self.see_sources(&intended.intent, approved).await;
+        Ok(Look { intended, seen })
+    }
+
+    /// Whether an operator has approved any of these changes.
+    ///
+    /// # Errors
+    /// [`PublishError`].
+    pub async fn is_any_approved(&self, held: &[HeldChange]) -> Result<bool, PublishError> {
+        let approved = if held.is_empty() { BTreeSet::new() } else { self.approved().await? };
+        Ok(held.iter().any(|held| approved.contains(&held.change)))
+    }
+
+    /// The changes that operators have approved, by id. An id is the digest of the whole change.
+    async fn approved(&self) -> Result<BTreeSet<String>, PublishError> {
+        let mut approved = BTreeSet::new();
+        for listed in self.objects.list("approvals/", None, 1000).await? {
+            let found =
+                members::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key.clone())
+                    .await?;
+            let Some((Approval { held, .. }, _)) = found else { continue };
+            let again =
+                HeldChange::new(&held.scope, held.from.as_deref(), &held.to, held.why, held.removes, held.of);
+            if again.change == held.change {
+                approved.insert(held.change);
+            }
+        }
+        Ok(approved)
+    }
+
+    async fn see_sources(&self, intent: &Intent, approved: BTreeSet<String>) -> BTreeMap<String, SourceSeen> {
+        let (packed, arrived) = mpsc::channel(1);
+        let approved = Arc::new(approved);
+        let looks = jobs(self, intent).into_iter().map(|job| {
+            let (packed, approved) = (packed.clone(), Arc::clone(&approved));
+            async move {
+                let name = job.place.name.clone();
+                let seen = blocking(move || job.run(&approved, &packed)).await;
+                (name, seen.unwrap_or_else(SourceSeen::Failed))
+            }
+        });
+        let looks = stream::iter(looks.collect::<Vec<_>>()).buffer_unordered(SOURCES_AT_ONCE).collect();
+        drop(packed);
+        let (mut seen, stored): (BTreeMap<String, SourceSeen>, _) =
+            futures::join!(looks, self.store_artifacts(arrived));
+        if let Err(error) = stored {
+            let message = format!("storing an artifact: {}", chain(&error));
+            warn!(%message);
+            for seen in seen.values_mut() {
+                *seen = SourceSeen::Failed(message.clone());
+            }
+        }
+        seen
+    }
+
+    async fn store_artifacts(
+        &self,
+        mut arrived: mpsc::Receiver<crate::artifact::Packed>,
+    ) -> Result<(), ObjectsError> {
+        while let Some(packed) = arrived.recv().await {
+            let (digest, bytes) = sync::blob(packed);
+            match self.objects.put(&record::artifact(digest), bytes, Condition::Absent).await? {
+                PutOutcome::Stored(_) => info!(%digest, "artifact is stored"),
+                PutOutcome::Conflict => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One source to look at.
+struct Job {
+    place: Place,
+    accepted: Option<String>,
+    published: Option<String>,
+    pairs: u64,
+    orders: Vec<Order>,
+}
+
+impl Job {
+    fn run(&self, approved: &BTreeSet<String>, packed: &mpsc::Sender<crate::artifact::Packed>) -> SourceSeen {
+        let is_approved = |held: &HeldChange| approved.contains(&held.change);
+        let wanted = match &self.accepted {
+            Some(commit) => Wanted::Accepted(commit),
+            None => Wanted::Newest {
+                published: self.published.as_deref(),
+                pairs: self.pairs,
+                is_approved: &is_approved,
+            },
+        };
+        sync::source(&self.place, &wanted, &self.orders, packed)
+    }
+}
+
+/// What there is to look at: every declared source, and the fleet repository where a service lives in it.
+fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
+    let orders_of = |source: &str| -> Vec<Order> {
+        let of_source = intent.services.iter().filter(|(_, service)| service.spec.source.as_str() == source);
+        let order = |(name, service): (&Name, &record::IntentService)| Order {
+            name: name.clone(),
+            spec: service.spec.clone(),
+            published: service.published.clone(),
+        };
+        of_source.map(order).collect()
+    };
+    let labels = publisher.members.labels();
+    let declared = intent.sources.iter().filter_map(|(name, source)| {
+        let url = source.spec.git.url.to_string().parse().ok()?;
+        let branch =
+            source.spec.git.branch.as_ref().map_or(Ok(Branch::Default), |b| b.as_str().parse()).ok()?;
+        let Options { files, mirrors, .. } = publisher.options.clone();
+        let orders = orders_of(name.as_str());
+        let pairs = labels.len() as u64 * orders.len() as u64;
+        let place = Place { name: name.to_string(), url, branch, files, mirrors };
+        Some(Job { place, accepted: None, published: source.commit.clone(), pairs, orders })
+    });
+    let mut jobs: Vec<Job> = declared.collect();
+    if let (Some(place), Some(commit)) = (publisher.fleet_place(), &intent.fleet) {
+        let orders = orders_of(FLEET);
+        if !orders.is_empty() {
+            jobs.push(Job { place, accepted: Some(commit.clone()), published: None, pairs: 0, orders });
+        }
+    }
+    jobs
+}
+
+/// Runs what blocks where that is allowed. A panic in it is that source's failure alone.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| format!("internal failure: {error}"))
+}

@@ -1,0 +1,143 @@
+//! One match on method and path. What is not listed here does not exist.
+//!
+//! | request | handler |
+//! |---|---|
+//! | `GET /v1/desired` | [`handlers::desired`] |
+//! | `GET /v1/artifacts/{digest}` | [`handlers::artifact`] |
+//! | `POST /v1/status` | [`handlers::status`] |
+//! | `POST /v1/enroll` | [`handlers::enroll`] |
+//! | `GET /v1/trust/{n}` | [`handlers::trust`] |
+//! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
+
+use std::time::Instant;
+
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use tracing::{info, warn};
+
+use crate::answer::{self, Answer, Body};
+use crate::handlers::{self, Hub};
+
+/// A route's name: what metrics and logs are labelled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// `GET /v1/desired`
+    Desired,
+    /// `GET /v1/artifacts/{digest}`
+    Artifact,
+    /// `POST /v1/status`
+    Status,
+    /// `POST /v1/enroll`
+    Enroll,
+    /// `GET /v1/trust/{n}`
+    Trust,
+    /// `GET /healthz`
+    Healthz,
+    /// `GET /readyz`
+    Readyz,
+    /// `GET /metrics`
+    Metrics,
+    /// Anything else.
+    None,
+}
+
+impl Route {
+    /// The route of a request, and what its path names.
+    #[must_use]
+    pub fn of<'a>(method: &Method, path: &'a str) -> (Self, &'a str) {
+        match (method, path) {
+            (&Method::GET, "/v1/desired") => (Self::Desired, ""),
+            (&Method::POST, "/v1/status") => (Self::Status, ""),
+            (&Method::POST, "/v1/enroll") => (Self::Enroll, ""),
+            (&Method::GET, "/healthz") => (Self::Healthz, ""),
+            (&Method::GET, "/readyz") => (Self::Readyz, ""),
+            (&Method::GET, "/metrics") => (Self::Metrics, ""),
+            (&Method::GET, path) => {
+                let artifact = path.strip_prefix("/v1/artifacts/").map(|rest| (Self::Artifact, rest));
+                let trust = || path.strip_prefix("/v1/trust/").map(|rest| (Self::Trust, rest));
+                artifact.or_else(trust).unwrap_or((Self::None, ""))
+            }
+            _ => (Self::None, ""),
+        }
+    }
+
+    /// The label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Desired => "desired",
+            Self::Artifact => "artifact",
+            Self::Status => "status",
+            Self::Enroll => "enroll",
+            Self::Trust => "trust",
+            Self::Healthz => "healthz",
+            Self::Readyz => "readyz",
+            Self::Metrics => "metrics",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Which routes a door has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Everything.
+    Public,
+    /// Health and metrics only: a publisher has no public route.
+    Health,
+}
+
+/// Answers one request. It never fails: a failure is an answer.
+pub async fn answer(hub: &Hub, door: Door, request: Request<Incoming>) -> Response<Body> {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let (route, rest) = Route::of(&method, &path);
+    let response = match dispatch(hub, door, route, rest, request).await {
+        Ok(response) => response,
+        Err(refusal) => {
+            if refusal.is_our_fault() {
+                warn!(route = route.label(), error = %refusal.chain(), "request failed");
+            }
+            refusal.into_response()
+        }
+    };
+    let status = response.status();
+    hub.metrics.count(route, status, started.elapsed());
+    info!(target: "farshore::requests", route = route.label(), status = status.as_u16(), us = started.elapsed().as_micros(), "answered");
+    answer::dated(response)
+}
+
+async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
+    match (door, route) {
+        (_, Route::Healthz) => handlers::health::healthz(),
+        (_, Route::Readyz) => handlers::health::readyz(hub).await,
+        (_, Route::Metrics) => handlers::health::metrics(hub),
+        (Door::Public, Route::Desired) => handlers::desired::get(hub, &request).await,
+        (Door::Public, Route::Artifact) => handlers::artifact::get(hub, rest, &request).await,
+        (Door::Public, Route::Status) => handlers::status::post(hub, request).await,
+        (Door::Public, Route::Enroll) => handlers::enroll::post(hub, request).await,
+        (Door::Public, Route::Trust) => handlers::trust::get(hub, rest).await,
+        (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_found_by_method_and_path() {
+        assert_eq!(Route::of(&Method::GET, "/v1/desired"), (Route::Desired, ""));
+        assert_eq!(Route::of(&Method::GET, "/v1/artifacts/abc"), (Route::Artifact, "abc"));
+        assert_eq!(Route::of(&Method::GET, "/v1/trust/1"), (Route::Trust, "1"));
+        for (method, path) in [
+            (Method::POST, "/v1/desired"),
+            (Method::GET, "/v1/status"),
+            (Method::GET, "/"),
+            (Method::PUT, "/v1/trust/1"),
+        ] {
+            assert_eq!(Route::of(&method, path), (Route::None, ""), "{method} {path}");
+        }
+    }
+}

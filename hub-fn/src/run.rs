@@ -1,0 +1,395 @@
+//! A hub process from its configuration to its end.
+//!
+//! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
+//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farshore_shared::exit::{Exit, chain};
+use farshore_shared::retry::hashed_share;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use crate::auth::Gate;
+use crate::config::{BadConfig, Config, HubArgs, Role};
+use crate::handlers::{Hub, now};
+use crate::index::{Index, memory};
+use crate::keyring::{Keyring, KeyringError, RootOptions};
+use crate::metrics::Metrics;
+use crate::objects::{Objects, ObjectsError, ProofError, disk, prove_conditions};
+use crate::publish::partition::Policy;
+use crate::publish::{FleetRepository, Options, PublishError, Publisher, Step, StepReport};
+use crate::routes::Door;
+use crate::seen::Seen;
+use crate::server::Server;
+use crate::tls::{TlsError, TlsFiles};
+use crate::trust::{Trust, TrustError};
+use crate::view::View;
+
+/// The version of the data folder's layout.
+const DATA_VERSION: u32 = 1;
+/// How often the publisher looks for requests to enrol and approvals that other processes recorded.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long Redis keeps an entry: what was put there by a replica that had read too early is gone then.
+#[cfg(feature = "redis")]
+const INDEX_LIFE: Duration = Duration::from_secs(30);
+/// How often last-seen times are flushed.
+const FLUSH: Duration = Duration::from_secs(15);
+
+/// Why a hub cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The command line.
+    #[error(transparent)]
+    Config(#[from] BadConfig),
+    /// The data folder.
+    #[error("using the data folder ({path}): {why}")]
+    Data {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// The object storage.
+    #[error("accessing the record")]
+    Objects(#[from] ObjectsError),
+    /// An address of object storage or index.
+    #[error("{flag}: {why}")]
+    Address {
+        /// The flag.
+        flag: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The bucket cannot carry a record.
+    #[error("proving that the object storage honours conditional writes")]
+    Proof(#[from] ProofError),
+    /// The keys.
+    #[error("preparing the keys")]
+    Keys(#[from] KeyringError),
+    /// The trust root.
+    #[error("establishing the trust root")]
+    Trust(#[from] TrustError),
+    /// TLS.
+    #[error("preparing TLS")]
+    Tls(#[from] TlsError),
+    /// The listener.
+    #[error("listening on {address}: is another hub running there?")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A publication.
+    #[error("publishing")]
+    Publish(#[from] PublishError),
+    /// A signal handler.
+    #[error("waiting for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+impl HubError {
+    /// How a program ends with it.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_) | Self::Address { .. } => Exit::Usage,
+            Self::Objects(error) | Self::Publish(PublishError::Objects(error)) if error.retryable() => {
+                Exit::Unreachable
+            }
+            Self::Proof(ProofError::Objects(error)) if error.retryable() => Exit::Unreachable,
+            Self::Data { .. }
+            | Self::Proof(_)
+            | Self::Keys(_)
+            | Self::Trust(_)
+            | Self::Tls(_)
+            | Self::Listen { .. } => Exit::BadInput,
+            Self::Objects(_) | Self::Publish(_) | Self::Signals(_) => Exit::Fault,
+        }
+    }
+}
+
+/// Runs a hub until it is told to stop.
+///
+/// # Errors
+/// [`HubError`], whose [`HubError::exit`] says how the program ends.
+pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
+    let config = Config::check(args)?;
+    let _lock = lock_data(&config.args.data)?;
+    let objects = open_objects(&config).await?;
+    let index = open_index(&config)?;
+    let tls = prepare(&config, &*objects).await?;
+    let publisher = if config.args.role.publishes() {
+        prove_conditions(&*objects).await?;
+        let trust = Trust::establish(&*objects, &Keyring::at(&config.keys)).await?;
+        Some(Publisher::new(Arc::clone(&objects), Arc::clone(&index), trust, options(&config)))
+    } else {
+        None
+    };
+    start(config, objects, index, tls, publisher).await
+}
+
+async fn start(
+    config: Config,
+    objects: Arc<dyn Objects>,
+    index: Arc<dyn Index>,
+    tls: TlsFiles,
+    publisher: Option<Publisher>,
+) -> Result<Exit, HubError> {
+    let publisher = match publisher {
+        Some(publisher) if config.args.once => return once(publisher).await,
+        publisher => publisher,
+    };
+    let view = View::new(Arc::clone(&objects), index);
+    let (metrics, seen, wake) =
+        (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
+    let gate = Gate::new(view.clone());
+    let hub =
+        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let address = config.args.listen;
+    let listen = |source| HubError::Listen { address, source };
+    let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
+    announce(&config, server.address().map_err(listen)?);
+    let (stop, stopped) = watch::channel(false);
+    let door = if config.args.role.serves() { Door::Public } else { Door::Health };
+    let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
+    let flushing = tokio::spawn(flush(seen, Arc::clone(&objects), stopped.clone()));
+    let publishing = publisher.map(|publisher| {
+        tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
+    });
+    wait_for_signal().await.map_err(HubError::Signals)?;
+    info!("stopping");
+    // Nobody left to hear it is as good.
+    let _ = stop.send(true);
+    for task in [Some(serving), Some(flushing), publishing].into_iter().flatten() {
+        if let Err(failure) = task.await {
+            error!(%failure, "a task ended badly");
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn announce(config: &Config, address: std::net::SocketAddr) {
+    let role = config.args.role;
+    info!(?role, data = %config.args.data.display(), "listening on https://{address}");
+    match &config.fleet {
+        Some(fleet) => info!(fleet = fleet.url.as_str(), "fleet repository"),
+        None if role.publishes() => {
+            warn!(
+                "there is no fleet repository: sites can enrol and keep what they have; give one with --fleet URL"
+            );
+        }
+        None => {}
+    }
+}
+
+fn options(config: &Config) -> Options {
+    let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
+    let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
+    Options { fleet, files: config.files, mirrors: config.args.data.join("mirrors"), policy }
+}
+
+/// One bounded step of due work, for a scheduler.
+async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
+    let report = publisher.step(Step::Sync).await?;
+    tell(&report);
+    match report {
+        StepReport { held, .. } if !held.is_empty() => Ok(Exit::Held),
+        StepReport { failed, .. } if !failed.is_empty() => Ok(Exit::Unreachable),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+fn tell(report: &StepReport) {
+    let StepReport { published, groups, rosters, held, failed } = report;
+    let (held, failed) = (held.len(), failed.join(", "));
+    info!(sequence = published, groups, rosters, held, failed, "step of publishing is done");
+}
+
+/// The publisher's loop: Git on its interval with jitter, enrolments and approvals as they come.
+async fn publish(
+    mut publisher: Publisher,
+    interval: Duration,
+    metrics: Arc<Metrics>,
+    wake: Arc<Notify>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let id = ulid::Ulid::generate().to_string();
+    let mut due = Instant::now();
+    let mut held = Vec::new();
+    let mut round = 0_u64;
+    loop {
+        let step = if Instant::now() >= due { Step::Sync } else { Step::Enrolments };
+        let outcome = publisher.step(step).await;
+        match &outcome {
+            Ok(report) => {
+                metrics.count_step("ok");
+                if let Some(sequence) = report.published {
+                    metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
+                }
+            }
+            Err(failure) => {
+                metrics.count_step("failed");
+                error!(error = %chain(failure), "publishing failed; it is tried again");
+            }
+        }
+        if step == Step::Sync {
+            round += 1;
+            // Up to a tenth later, by hash: replicas do not fetch in step.
+            let late = interval.mul_f64(0.1 * hashed_share(&[&id, &round.to_string()]));
+            due = Instant::now() + if outcome.is_ok() { interval + late } else { LOOK };
+            held = outcome.map(|report| report.held).unwrap_or_default();
+        }
+        // All three are cancel-safe: nothing is taken from any of them.
+        tokio::select! {
+            () = wake.notified() => {}
+            () = tokio::time::sleep(LOOK.min(due.saturating_duration_since(Instant::now()))) => {}
+            _ = stop.changed() => return,
+        }
+        if matches!(publisher.is_any_approved(&held).await, Ok(true)) {
+            due = Instant::now();
+        }
+    }
+}
+
+async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
+    loop {
+        // Cancel-safe: the time starts anew.
+        let last = tokio::select! {
+            () = tokio::time::sleep(FLUSH) => false,
+            _ = stop.changed() => true,
+        };
+        if let Err(failure) = seen.flush(&*objects).await {
+            warn!(error = %chain(&failure), "last-seen times are not in the record yet");
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+async fn wait_for_signal() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Takes the data folder for this process.
+fn lock_data(path: &Path) -> Result<File, HubError> {
+    let data = |why: String| HubError::Data { path: path.to_owned(), why };
+    let failed = |doing: &str, error: std::io::Error| match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            data(format!("{doing}: it is not writable"))
+        }
+        _ => data(format!("{doing}: {error}")),
+    };
+    fs::create_dir_all(path).map_err(|error| failed("making it", error))?;
+    let lock = File::options().create(true).append(true).open(path.join("lock"));
+    let lock = lock.map_err(|error| failed("opening its lock", error))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            return Err(data("another hub uses it: stop that one, or use another folder".into()));
+        }
+        Err(fs::TryLockError::Error(error)) => return Err(failed("locking it", error)),
+    }
+    let version = path.join("version");
+    match fs::read_to_string(&version) {
+        Ok(text) if text.trim().parse() == Ok(DATA_VERSION) => {}
+        Ok(text) => {
+            let found = text.trim();
+            return Err(data(format!(
+                "it is of version {found}, and this program knows version {DATA_VERSION}: use the program that made it, or a newer one"
+            )));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            fs::write(&version, format!("{DATA_VERSION}\n"))
+                .map_err(|error| failed("writing its version", error))?;
+        }
+        Err(error) => return Err(failed("reading its version", error)),
+    }
+    Ok(lock)
+}
+
+/// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
+/// record, keys and root.
+async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, HubError> {
+    let tls = match &config.tls {
+        Some(tls) => tls.clone(),
+        None => TlsFiles::own(&config.args.data.join("tls"))?,
+    };
+    let ring = Keyring::at(&config.keys);
+    if config.args.role == Role::All && !ring.exists() && Trust::load(objects).await?.is_none() {
+        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
+        info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
+    }
+    Ok(tls)
+}
+
+/// The record: a bucket, or a folder.
+///
+/// # Errors
+/// [`HubError`].
+pub async fn open_objects(config: &Config) -> Result<Arc<dyn Objects>, HubError> {
+    match &config.args.objects {
+        None => open_disk(&config.args.data),
+        Some(address) => open_bucket(address).await,
+    }
+}
+
+/// The record in a data folder.
+///
+/// # Errors
+/// [`HubError`].
+pub fn open_disk(data: &Path) -> Result<Arc<dyn Objects>, HubError> {
+    let open = |error: disk::OpenError| HubError::Data { path: data.to_owned(), why: chain(&error) };
+    Ok(Arc::new(disk::Disk::open(&data.join("objects")).map_err(open)?))
+}
+
+/// The record in a bucket.
+///
+/// # Errors
+/// [`HubError`].
+#[cfg(feature = "s3")]
+pub async fn open_bucket(address: &str) -> Result<Arc<dyn Objects>, HubError> {
+    use crate::objects::s3;
+    let why = |error: s3::BadAddress| HubError::Address { flag: "--objects", why: error.to_string() };
+    let address: s3::S3Address = address.parse().map_err(why)?;
+    let connect = |error: s3::ConnectError| HubError::Address { flag: "--objects", why: chain(&error) };
+    Ok(Arc::new(s3::S3::connect(&address).await.map_err(connect)?))
+}
+
+/// The record in a bucket.
+///
+/// # Errors
+/// Always: this program was built without S3.
+#[cfg(not(feature = "s3"))]
+pub async fn open_bucket(_: &str) -> Result<Arc<dyn Objects>, HubError> {
+    Err(HubError::Address { flag: "--objects", why: "this program was built without S3 (feature s3)".into() })
+}
+
+#[cfg(feature = "redis")]
+fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
+    use crate::index::redis::Redis;
+    let Some(url) = &config.args.redis else { return Ok(Arc::new(memory::Memory::new())) };
+    match Redis::connect_with(url, INDEX_LIFE) {
+        Ok(redis) => Ok(Arc::new(redis)),
+        Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
+    }
+}
+
+#[cfg(not(feature = "redis"))]
+fn open_index(_: &Config) -> Result<Arc<dyn Index>, HubError> {
+    Ok(Arc::new(memory::Memory::new()))
+}
