@@ -3,7 +3,9 @@
 //! - [`object`]: one Kubernetes object as a document, and our marks on it.
 //! - [`plan`]: what to do with one service's objects (pure).
 //! - [`target`]: where objects live.
+//! - [`verify`]: whether what a hub offers is believed (pure).
 
 pub mod object;
 pub mod plan;
 pub mod target;
+pub mod verify;
