@@ -216,7 +216,7 @@ pub async fn newer_root(store: &Store, client: &mut HubClient, mut root: Root) -
 mod tests {
     use super::*;
     use crate::hub::PATIENCE;
-    use crate::hub::tests::{JSON, Reply, answer, peer};
+    use crate::hub::tests::{JSON, Reply, answer, peer, sendable};
     use crate::verify::kit::{Fleet, NOW};
     use farshore_shared::dsse::Envelope;
     use farshore_shared::keys::Secret;
@@ -304,7 +304,8 @@ mod tests {
         assert!(matches!(first, Progress::Pending { retry_after } if retry_after.as_secs() == 3));
         drop(store);
         let store = Store::open(temp.path()).expect("the same");
-        let second = joining(&store, &token).attempt(&store, &url, PATIENCE).await.expect("signed");
+        let again = joining(&store, &token);
+        let second = sendable(again.attempt(&store, &url, PATIENCE)).await.expect("signed");
         let Progress::Joined(record) = second else { panic!("it should have joined: {second:?}") };
         {
             let hub = hub.lock().expect("not poisoned");

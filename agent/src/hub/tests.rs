@@ -428,3 +428,17 @@ async fn a_hub_that_is_away_is_unreachable() {
     let gone = client(hub, LONG).desired(None).await.expect_err("nobody is there");
     assert!(matches!(gone, HubError::Unreachable { .. }) && gone.is_retryable());
 }
+
+/// Demands what a task that moves between threads demands.
+pub(crate) fn sendable<T: Send>(value: T) -> T {
+    value
+}
+
+#[tokio::test]
+async fn a_site_s_calls_can_run_on_any_thread() {
+    let case = case();
+    let hub = peer(|_, _| Reply::Whole(answer("503 Service Unavailable", "", b""))).await;
+    let mut client = client(hub, LONG);
+    assert!(sendable(client.desired(None)).await.is_err());
+    assert!(sendable(fetch(&mut client, &case.content, &case.artifact)).await.is_err());
+}

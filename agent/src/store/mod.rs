@@ -167,13 +167,19 @@ impl Store {
                 fs::create_dir_all(parent).map_err(not_writable)?;
             }
             DirBuilder::new().mode(0o700).create(dir).map_err(not_writable)?;
+            dir.parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+                .map_or(Ok(()), files::sync_folder)?;
         }
         let lock = lock(dir)?;
         check_version(dir)?;
         for folder in ["identity", "trust/roots", "slots", "content/partial", "inventory", "outbox"] {
             fs::create_dir_all(dir.join(folder)).map_err(not_writable)?;
         }
-        files::sync_folder(dir)?;
+        // The names of the folders have to survive as well as the files in them.
+        for folder in [dir.join("trust"), dir.join("content"), dir.to_owned()] {
+            files::sync_folder(&folder)?;
+        }
         Ok(Self { dir: dir.to_owned(), _lock: lock })
     }
 

@@ -18,6 +18,8 @@ pub enum Prune {
     /// What is held is the newest that this site has seen.
     Allowed,
     /// What is held is, or may be, older than what this site has seen: it is enforced, nothing more.
+    /// A full answer of the hub that is believed makes it good, also one that brings nothing new:
+    /// [`Store::accept`] it all the same.
     Forbidden,
 }
 
@@ -105,7 +107,7 @@ impl Store {
             };
             return Ok(State { documents, marks, prune: Prune::Forbidden, alarms });
         };
-        let old = unsure || !newest.marks.reaches(&marks);
+        let old = unsure || !marks.are_reached_by(&newest.documents);
         if old {
             alarms.push(
                 "what this site holds is older than what it has seen before: it is enforced, and nothing is removed, until the hub brings something newer"
@@ -121,7 +123,7 @@ impl Store {
     /// When this returns they survive a power cut; until then the ones before them do.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; what was held before is still held then.
+    /// [`StoreError::Io`]; what was held before is still held then, or already what is new.
     pub fn accept(&self, documents: &Documents, marks: &Marks) -> Result<(), StoreError> {
         let mut numbers = Vec::with_capacity(NAMES.len());
         for name in NAMES {
@@ -237,6 +239,8 @@ mod tests {
         assert_eq!(site.sequence_and_prune(), (Some(2), Prune::Allowed));
         fs::write(site.file("slots/b"), "").expect("damaged");
         assert_eq!(site.sequence_and_prune(), (Some(1), Prune::Forbidden), "nobody knows what was newer");
+        site.accept(1);
+        assert_eq!(site.sequence_and_prune(), (Some(1), Prune::Allowed), "the hub knows");
     }
 
     #[test]

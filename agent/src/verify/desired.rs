@@ -47,14 +47,15 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Whether documents that leave these marks are as new as `seen` or newer.
+    /// Whether nothing newer than these documents was ever accepted.
     #[must_use]
-    pub fn reaches(&self, seen: &Self) -> bool {
-        let sequence = |mark: Option<&Mark>| mark.map_or(0, |mark| mark.sequence);
-        self.epoch > seen.epoch
-            || (self.epoch == seen.epoch
-                && sequence(self.roster.as_ref()) >= sequence(seen.roster.as_ref())
-                && seen.groups.iter().all(|(id, mark)| sequence(self.groups.get(id)) >= mark.sequence))
+    pub fn are_reached_by(&self, documents: &Documents) -> bool {
+        let Documents { roster, group, .. } = documents;
+        let reached = |mark: Option<&Mark>, sequence| mark.is_none_or(|mark| mark.sequence <= sequence);
+        roster.epoch > self.epoch
+            || (roster.epoch == self.epoch
+                && reached(self.roster.as_ref(), roster.sequence)
+                && reached(self.groups.get(&group.group), group.sequence))
     }
 
     /// The higher of both, mark by mark: what a site knows from several files.
