@@ -5,7 +5,7 @@
 //! - [`caller`]: the pass with which this site calls.
 //! - [`body`]: bodies, bounded in bytes and in time without progress.
 //! - [`client`]: the requests of wire version 1.
-//! - [`fetch`]: artifacts into the state folder, with resume.
+//! - [`fetch`](mod@fetch): artifacts into the state folder, with resume.
 //!
 //! Nothing here verifies a document: see [`crate::verify`].
 

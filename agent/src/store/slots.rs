@@ -37,7 +37,7 @@ pub struct State {
 }
 
 impl State {
-    /// The same for [`crate::verify::desired`].
+    /// The same for [`crate::verify::desired()`].
     #[must_use]
     pub fn held(&self) -> Held {
         Held { documents: self.documents.clone().good(), marks: self.marks.clone() }

@@ -36,7 +36,7 @@ pub fn first_root(bytes: &[u8], expected: Digest) -> Result<Root, Refusal> {
 /// Believes the root that follows `current`.
 ///
 /// Its expiry is no reason to refuse it: a site that was away walks over expired roots to the newest
-/// (TUF 1.0, section 5.3.10 checks expiry of the last one only; [`super::desired`] does that).
+/// (TUF 1.0, section 5.3.10 checks expiry of the last one only; [`super::desired()`] does that).
 ///
 /// # Errors
 /// [`Refusal`] when it is not the very next version, goes back in epoch, or is not signed by a
