@@ -1,0 +1,384 @@
+//! The requests of wire version 1, as a site sends them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use farshore_shared::compress;
+use farshore_shared::digest::Digest;
+use farshore_shared::dsse::Envelope;
+use farshore_shared::wire::{
+    self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, POLL_AFTER_HEADER, Problem, ROOT_LIMIT,
+    SMALL_LIMIT,
+};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
+    RANGE, RETRY_AFTER,
+};
+use http::request::Builder;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use serde::de::DeserializeOwned;
+
+use super::body::Body;
+use super::caller::{Caller, Dated, Passes};
+use super::connection::{Connection, Counter, Traffic};
+use super::{HubError, HubUrl, Trust};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const ZSTD: HeaderValue = HeaderValue::from_static("zstd");
+/// The most bytes of a problem's text.
+const PROBLEM_LIMIT: usize = 16 << 10;
+
+/// An answer, and when the hub wants to hear from this site again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard<T> {
+    /// The answer.
+    pub answer: T,
+    /// The hub's wish for the next poll. To be clamped and spread by the caller.
+    pub poll_after: Option<Duration>,
+}
+
+/// The answer to `GET /v1/desired`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DesiredAnswer {
+    /// Nothing newer.
+    NotModified {
+        /// Whether the hub sees less than this site holds.
+        behind: bool,
+    },
+    /// Documents to be verified.
+    Documents {
+        /// What changed.
+        desired: wire::Desired,
+        /// The tag of it all.
+        etag: Option<String>,
+    },
+}
+
+/// The answer to `POST /v1/enroll`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnrollAnswer {
+    /// The publisher has not signed yet.
+    Pending {
+        /// When to ask again.
+        retry_after: Option<Duration>,
+    },
+    /// Documents to be verified.
+    Enrolled(Box<Enrolled>),
+    /// The token is not good for this: asking again does not help.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Bytes of an artifact, from `start` on.
+#[must_use = "an artifact has to be read"]
+pub struct Piece {
+    /// Where they begin: 0 when the server ignored the wish for less.
+    pub start: u64,
+    /// How many the whole artifact has, where the server says so.
+    pub total: Option<u64>,
+    /// The bytes, not verified.
+    pub body: Body,
+}
+
+/// Calls one hub.
+pub struct HubClient {
+    hub: HubUrl,
+    tls: Option<Arc<ClientConfig>>,
+    passes: Option<Passes>,
+    patience: Duration,
+    connection: Option<Connection>,
+    counter: Arc<Counter>,
+}
+
+impl HubClient {
+    /// Prepares to call a hub; nothing is sent yet.
+    ///
+    /// Without a caller only trust roots and enrolment can be asked for.
+    ///
+    /// # Errors
+    /// [`HubError::Setup`] when this machine has no certificate authorities and needs them.
+    pub fn new(
+        hub: HubUrl,
+        trust: &Trust,
+        caller: Option<Caller>,
+        patience: Duration,
+    ) -> Result<Self, HubError> {
+        let tls = if hub.secure { Some(trust.config()?) } else { None };
+        let (passes, counter) = (caller.map(Passes::new), Arc::default());
+        Ok(Self { hub, tls, passes, patience, connection: None, counter })
+    }
+
+    /// Which hub it calls.
+    #[must_use]
+    pub fn hub(&self) -> &HubUrl {
+        &self.hub
+    }
+
+    /// Bytes on the socket since the last time this was asked.
+    pub fn take_traffic(&mut self) -> Traffic {
+        self.counter.take()
+    }
+
+    /// Root `version` as the hub has it, not verified; none where there is no such root.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn trust(&mut self, version: u64) -> Result<Option<Vec<u8>>, HubError> {
+        let request = get(format!("/v1/trust/{version}"));
+        let response = self.send(request, Bytes::new(), Auth::None).await?;
+        if response.status() == StatusCode::NOT_FOUND && is_json(response.headers()) {
+            // Only the hub itself can say that there is no such root.
+            return Ok(None);
+        }
+        let response = self.successful(response).await?;
+        self.json_bytes(response, "a trust root", ROOT_LIMIT * 2).await.map(Some)
+    }
+
+    /// Asks to be enrolled. The same request may be repeated any number of times.
+    ///
+    /// # Errors
+    /// [`HubError`] when there is no clear answer.
+    pub async fn enroll(&mut self, ask: &EnrollRequest) -> Result<EnrollAnswer, HubError> {
+        let body = serde_json::to_vec(ask).expect("a request has string keys only");
+        let request = post("/v1/enroll").header(CONTENT_TYPE, JSON);
+        let response = self.send(request, body.into(), Auth::None).await?;
+        if response.status() == StatusCode::ACCEPTED {
+            return Ok(EnrollAnswer::Pending {
+                retry_after: seconds(response.headers(), RETRY_AFTER.as_str()),
+            });
+        }
+        match self.successful(response).await {
+            Ok(response) => {
+                let enrolled: Enrolled = self.json(response, "an enrolment", SMALL_LIMIT * 4).await?;
+                Ok(EnrollAnswer::Enrolled(Box::new(enrolled)))
+            }
+            Err(HubError::Refused { status, problem }) if status < 500 => {
+                Ok(EnrollAnswer::Refused { status, problem })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for what this site shall run; with the tag of what it holds, only for what changed.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn desired(&mut self, etag: Option<&str>) -> Result<Heard<DesiredAnswer>, HubError> {
+        let mut request = get("/v1/desired".to_owned()).header(ACCEPT_ENCODING, ZSTD);
+        if let Some(etag) = etag {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
+        let response = self.send(request, Bytes::new(), Auth::Pass).await?;
+        let poll_after = seconds(response.headers(), POLL_AFTER_HEADER);
+        if response.status() == StatusCode::NOT_MODIFIED && etag.is_some() {
+            let behind = response.headers().contains_key(BEHIND_HEADER);
+            return Ok(Heard { answer: DesiredAnswer::NotModified { behind }, poll_after });
+        }
+        let response = self.successful(response).await?;
+        let etag = text(response.headers(), ETAG.as_str()).map(ToOwned::to_owned);
+        let desired = self.json(response, "the desired state", DESIRED_LIMIT).await?;
+        Ok(Heard { answer: DesiredAnswer::Documents { desired, etag }, poll_after })
+    }
+
+    /// Asks for an artifact's bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`HubError`]; a server that has nothing from there on is [`HubError::Refused`] with 416.
+    pub async fn artifact(&mut self, digest: Digest, offset: u64) -> Result<Piece, HubError> {
+        let mut request = get(format!("/v1/artifacts/{digest}"));
+        if offset > 0 {
+            request = request.header(RANGE, format!("bytes={offset}-"));
+        }
+        let response = self.send(request, Bytes::new(), Auth::Pass).await?;
+        let response = self.successful(response).await?;
+        if text(response.headers(), CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("text/")) {
+            return Err(self.stranger("it answers with a text where an artifact was asked for"));
+        }
+        let (start, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
+            content_range(response.headers())
+                .ok_or_else(|| self.stranger("its Content-Range cannot be read"))?
+        } else {
+            (0, hyper::body::Body::size_hint(response.body()).exact())
+        };
+        Ok(Piece { start, total, body: self.body(response) })
+    }
+
+    /// Reports. The same report may be repeated any number of times.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn status(&mut self, report: &Envelope) -> Result<(), HubError> {
+        let body = compress::pack(&report.to_bytes());
+        let request = post("/v1/status").header(CONTENT_TYPE, JSON).header(CONTENT_ENCODING, ZSTD);
+        let response = self.send(request, body.into(), Auth::Pass).await?;
+        match response.status() {
+            StatusCode::NO_CONTENT => Ok(()),
+            status if status.is_success() => Err(self.stranger("it does not confirm a report as a hub does")),
+            _ => self.successful(response).await.map(|_| ()),
+        }
+    }
+
+    /// Sends, once more on a new connection when the kept one had died, and once more with a new
+    /// pass when the hub's clock shows that the old one was dated wrongly. Every request of wire
+    /// version 1 may be repeated.
+    async fn send(
+        &mut self,
+        request: Builder,
+        body: Bytes,
+        auth: Auth,
+    ) -> Result<Response<Incoming>, HubError> {
+        let request =
+            request.body(Full::new(body)).map_err(|source| HubError::Setup { source: source.into() })?;
+        let response = self.send_once(&request, auth).await?;
+        let dated = match &mut self.passes {
+            Some(passes) => passes.learn(response.headers()),
+            None => Dated::Well,
+        };
+        if response.status() == StatusCode::UNAUTHORIZED && dated == Dated::Wrongly {
+            return self.send_once(&request, auth).await;
+        }
+        Ok(response)
+    }
+
+    async fn send_once(
+        &mut self,
+        request: &Request<Full<Bytes>>,
+        auth: Auth,
+    ) -> Result<Response<Incoming>, HubError> {
+        let mut request = request.clone();
+        if let (Auth::Pass, Some(passes)) = (auth, &mut self.passes) {
+            let pass = format!("Bearer {}", passes.current());
+            let pass = pass.parse().expect("a pass is letters, digits, dots and dashes");
+            request.headers_mut().insert(AUTHORIZATION, pass);
+        }
+        if let Some(kept) = self.connection.as_mut().filter(|connection| connection.is_open()) {
+            let sent = kept.send(&self.hub, request.clone(), self.patience).await;
+            if sent.is_ok() {
+                return sent;
+            }
+        }
+        let opening = Connection::open(&self.hub, self.tls.as_ref(), &self.counter, self.patience);
+        let connection = self.connection.insert(opening.await?);
+        let sent = connection.send(&self.hub, request, self.patience).await;
+        if sent.is_err() {
+            self.connection = None;
+        }
+        sent
+    }
+
+    fn body(&self, response: Response<Incoming>) -> Body {
+        let driver = self.connection.as_ref().expect("the answer came over it").driver();
+        Body::new(self.hub.clone(), response.into_body(), self.patience, driver)
+    }
+
+    fn stranger(&self, why: &str) -> HubError {
+        HubError::NotOurHub { hub: self.hub.to_string(), why: why.to_owned() }
+    }
+
+    /// Turns everything that is not a success into an error that says what it is.
+    async fn successful(&mut self, response: Response<Incoming>) -> Result<Response<Incoming>, HubError> {
+        let status = response.status();
+        if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            return Ok(response);
+        }
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            let retry_after = seconds(response.headers(), RETRY_AFTER.as_str());
+            return Err(HubError::Busy { status: status.as_u16(), retry_after });
+        }
+        if !(status.is_client_error() || status.is_server_error()) {
+            return Err(self.stranger(&format!("it answers with status {}", status.as_u16())));
+        }
+        if !is_json(response.headers()) {
+            // Proxies answer for a hub that is away.
+            return Err(if status.is_server_error() {
+                HubError::unreachable(
+                    &self.hub,
+                    format!("something before it answers with status {}", status.as_u16()),
+                )
+            } else {
+                self.stranger(&format!("it answers with status {} and no JSON", status.as_u16()))
+            });
+        }
+        let problem: Problem = self.json(response, "a problem", PROBLEM_LIMIT).await?;
+        Err(HubError::Refused { status: status.as_u16(), problem: problem.error })
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &mut self,
+        response: Response<Incoming>,
+        what: &'static str,
+        limit: usize,
+    ) -> Result<T, HubError> {
+        let bytes = self.json_bytes(response, what, limit).await?;
+        serde_json::from_slice(&bytes).map_err(|source| HubError::Unreadable { what, source: source.into() })
+    }
+
+    async fn json_bytes(
+        &mut self,
+        response: Response<Incoming>,
+        what: &'static str,
+        limit: usize,
+    ) -> Result<Vec<u8>, HubError> {
+        if !is_json(response.headers()) {
+            return Err(self.stranger("it answers with something else than JSON"));
+        }
+        let encoding = text(response.headers(), CONTENT_ENCODING.as_str()).map(str::to_ascii_lowercase);
+        let read = self.body(response).collect(what, limit).await;
+        if read.is_err() {
+            // What is left of the body would stand before the next answer.
+            self.connection = None;
+        }
+        match encoding.as_deref() {
+            None | Some("identity") => read,
+            Some("zstd") => compress::unpack(&read?, limit).map_err(|e| match e {
+                compress::Error::TooLarge { limit } => HubError::TooLarge { what, limit },
+                compress::Error::Broken(_) => HubError::Unreadable { what, source: e.into() },
+            }),
+            Some(_) => Err(self.stranger("it compresses in a way that was not asked for")),
+        }
+    }
+}
+
+/// Whether a request needs a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Auth {
+    None,
+    Pass,
+}
+
+fn get(path: String) -> Builder {
+    Request::builder().method(Method::GET).uri(path)
+}
+
+fn post(path: &str) -> Builder {
+    Request::builder().method(Method::POST).uri(path)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
+    text(headers, name)?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    text(headers, CONTENT_TYPE.as_str()).is_some_and(|kind| {
+        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    })
+}
+
+/// Start and total of `bytes 5-9/10` (RFC 9110, section 14.4).
+fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text(headers, CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?.split_once('/')?;
+    let (start, _) = range.split_once('-')?;
+    Some((start.parse().ok()?, total.parse().ok()))
+}
