@@ -70,7 +70,7 @@ async fn a_remote_base_is_refused_with_advice() {
 async fn a_build_that_hangs_is_stopped_with_all_it_started() {
     let (folder, tools) = stand_in("/bin/sleep 600 & echo $! > \"$2/child\"; wait");
     let program = tools.kustomize.expect("the stand-in");
-    let refused = run(&program, folder.path(), "", folder.path(), Duration::from_millis(500)).await;
+    let refused = run(&program, folder.path(), "", folder.path(), Duration::from_secs(2)).await;
     assert!(matches!(refused, Err(KustomizeError::Time(_))));
     let child = fs::read_to_string(folder.path().join("child")).expect("it had started a child");
     let ended = |pid: &str| match fs::read_to_string(format!("/proc/{pid}/stat")) {

@@ -28,6 +28,9 @@ pub const ANNOTATIONS_LIMIT: usize = 256 << 10;
 /// The most manifests of one service.
 pub const MANIFEST_LIMIT: usize = 50_000;
 
+/// The most mistakes that are listed of one service.
+pub const MISTAKE_LIMIT: usize = 1_000;
+
 /// What rendering may know of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
@@ -68,6 +71,9 @@ pub enum RenderError {
         #[source]
         source: KustomizeError,
     },
+    /// The renderer stopped in the middle: the other services go on.
+    #[error("rendering stopped before its end")]
+    Stopped(#[from] tokio::task::JoinError),
 }
 
 /// Renders one service.
@@ -159,14 +165,23 @@ impl Rendered {
                 }
             }
             Err(body) => match Manifest::read(body, origin).and_then(within_limits) {
+                // One more than the limit is enough to tell.
+                Ok(_) if self.manifests.len() > MANIFEST_LIMIT => {}
                 Ok(manifest) => self.manifests.push(manifest),
-                Err(mistake) => self.mistakes.push(mistake),
+                Err(mistake) => self.mistake(mistake.origin, mistake.why),
             },
         }
     }
 
     fn mistake(&mut self, origin: String, why: String) {
-        self.mistakes.push(BadManifest { origin, why });
+        match self.mistakes.len() {
+            count if count < MISTAKE_LIMIT => self.mistakes.push(BadManifest { origin, why }),
+            MISTAKE_LIMIT => {
+                let why = format!("more than {MISTAKE_LIMIT} mistakes: the rest is not listed");
+                self.mistakes.push(BadManifest { origin, why });
+            }
+            _ => {}
+        }
     }
 }
 

@@ -98,6 +98,14 @@ async fn one_bad_document_is_one_mistake_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn mistakes_without_end_are_cut_and_still_count() {
+    let text = "a: 1\n---\n".repeat(2 * MISTAKE_LIMIT);
+    let rendered = raw_of(&[("app/a.yaml", &text)]).await.expect("rendered");
+    assert_eq!(rendered.mistakes.len(), MISTAKE_LIMIT + 1);
+    assert!(rendered.mistakes[MISTAKE_LIMIT].why.contains("not listed"));
+}
+
+#[tokio::test]
 async fn an_object_or_annotations_over_the_limit_are_mistakes_that_name_it() {
     let large = format!("{}data: {{a: {}}}\n", object("large"), "x".repeat(OBJECT_LIMIT));
     let noted = format!("{}  annotations: {{a: {}}}\n", object("noted"), "x".repeat(ANNOTATIONS_LIMIT));
