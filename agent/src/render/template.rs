@@ -79,11 +79,12 @@ pub fn expand(source: &[u8], context: Context<'_>) -> Result<String, TemplateErr
         },
     };
     let mut out = Bounded::default();
-    match template.render_captured_to(seen, &mut out) {
-        Ok(_) => String::from_utf8(out.bytes).map_err(|error| error.utf8_error().into()),
-        Err(_) if out.full => Err(TemplateError::Output),
-        Err(error) => Err(explain(&error)),
+    let outcome = template.render_captured_to(seen, &mut out);
+    if out.full {
+        return Err(TemplateError::Output);
     }
+    outcome.map_err(|error| explain(&error))?;
+    String::from_utf8(out.bytes).map_err(|error| error.utf8_error().into())
 }
 
 fn environment() -> Environment<'static> {

@@ -7,7 +7,8 @@
 //! - **k3s** (`/var/lib/rancher/k3s/server/manifests`) applies a file when it changes, but *deletes
 //!   nothing when the file goes*: an object that left the service stays in the cluster until somebody
 //!   runs `kubectl delete`. It names what it applied by the file, which is why [`file_name`] is a valid
-//!   name of an object up to its only dot.
+//!   name of an object up to its only dot. It looks into folders too, for `.yaml`, `.yml` and `.json`
+//!   only, which nothing in `.farshore` is.
 //! - **podman** (`podman kube play FILE`) reads a file when it is told to, and needs
 //!   `podman kube down FILE` *before* the file is gone.
 //!
@@ -34,7 +35,7 @@ use crate::plan::Item;
 use files::{FileError, Folder};
 use scope::Scopes;
 
-/// The longest file name, in bytes: an object's name has no more than 253.
+/// How many characters of a file name are for people: file systems take 255 bytes, digest and ending included.
 const NAME_LIMIT: usize = 200;
 
 /// A folder with one file per object.

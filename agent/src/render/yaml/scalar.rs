@@ -79,11 +79,9 @@ pub(super) fn unsigned(value: u64) -> Value {
 /// A finite float; an integer where its shortest decimal form is one.
 pub(super) fn float(value: f64) -> Option<Value> {
     // JSON has one kind of number, and `1.0` comes back from it as `1`.
-    let whole = value.fract() == 0.0 && value.abs() < 1e19;
-    match format!("{value}").parse::<i64>() {
-        Ok(integer) if whole => Some(integer.into()),
-        Ok(_) | Err(_) => Number::from_f64(value).map(Value::Number),
-    }
+    let whole = value.fract() == 0.0;
+    let integer = whole.then(|| value.to_string().parse::<i64>().ok()).flatten();
+    integer.map_or_else(|| Number::from_f64(value).map(Value::Number), |integer| Some(integer.into()))
 }
 
 /// As Go prints a float of 32 bits in its shortest form (`%g`): what `kubectl` makes of a float that
