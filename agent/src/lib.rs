@@ -5,6 +5,7 @@
 //! - [`object`]: one Kubernetes object as a document, and our marks on it.
 //! - [`plan`]: what to do with one service's objects (pure).
 //! - [`store`]: the state folder, which survives power cuts.
+//! - [`render`]: from an artifact to manifests.
 //! - [`target`]: where objects live.
 //! - [`verify`]: whether what a hub offers is believed (pure).
 //!
@@ -16,5 +17,6 @@ pub mod identity;
 pub mod object;
 pub mod plan;
 pub mod store;
+pub mod render;
 pub mod target;
 pub mod verify;

@@ -3,6 +3,8 @@
 //! A target is told what to do object by object and answers object by object. What to do is decided
 //! in [`crate::plan`]; in which order is decided by the caller.
 
+pub mod directory;
+
 use std::future::Future;
 
 use farshore_shared::digest::Digest;
