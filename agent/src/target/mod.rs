@@ -2,6 +2,11 @@
 //!
 //! A target is told what to do object by object and answers object by object. What to do is decided
 //! in [`crate::plan`]; in which order is decided by the caller.
+//!
+//! - `kubernetes`: a Kubernetes cluster, with the feature of that name.
+
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 
 use std::future::Future;
 
