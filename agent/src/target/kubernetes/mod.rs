@@ -40,6 +40,8 @@ use crate::plan::Item;
 const NAMESPACE_MEMORY: Duration = Duration::from_secs(10);
 /// The most time that the question whether the API answers may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an API server that starts may take to read its roles.
+const ROLES_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Kubernetes cluster. Clones share their connections and what they know of the API.
 #[derive(Clone)]
@@ -47,6 +49,15 @@ pub struct Kubernetes {
     connection: Connection,
     discovery: Discovery,
     active_namespaces: Arc<Mutex<HashMap<String, Instant>>>,
+    hidden: Arc<Mutex<Hidden>>,
+}
+
+/// Since when the API forbids us to see whether it is ready.
+#[derive(Debug, Clone, Copy, Default)]
+enum Hidden {
+    #[default]
+    No,
+    Since(Instant),
 }
 
 impl Kubernetes {
@@ -58,7 +69,7 @@ impl Kubernetes {
     pub async fn connect(kubeconfig: Option<&Path>, options: Options) -> Result<Self, ConnectError> {
         let connection = Connection::open(kubeconfig, options).await?;
         let discovery = Discovery::new(connection.clone());
-        Ok(Self { connection, discovery, active_namespaces: Arc::default() })
+        Ok(Self { connection, discovery, active_namespaces: Arc::default(), hidden: Arc::default() })
     }
 
     /// The API server's address.
@@ -69,6 +80,23 @@ impl Kubernetes {
 
     fn unreachable(&self, message: String) -> Unreachable {
         Unreachable { target: self.url().to_owned(), message }
+    }
+
+    /// An API server that starts forbids everything to everybody until it has read its roles, so a
+    /// refusal says that it is not ready; one that goes on says that we may not know.
+    fn is_hidden_for_good(&self) -> bool {
+        let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        match *hidden {
+            Hidden::No => {
+                *hidden = Hidden::Since(Instant::now());
+                false
+            }
+            Hidden::Since(first) => first.elapsed() > ROLES_TIMEOUT,
+        }
+    }
+
+    fn seen(&self) {
+        *self.hidden.lock().unwrap_or_else(PoisonError::into_inner) = Hidden::No;
     }
 
     fn is_remembered(&self, namespace: &str) -> bool {
@@ -88,12 +116,15 @@ impl Kubernetes {
 }
 
 impl Target for Kubernetes {
-    /// The API answers once its own checks pass. One that does not let us see them answers, too.
+    /// The API answers once its own checks pass.
     async fn ready(&self) -> Result<(), Unreachable> {
         let asked = self.connection.raw(Request::get("/readyz".to_owned()));
         match tokio::time::timeout(READY_TIMEOUT, asked).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(fault)) if fault.is(403) || fault.is(404) => Ok(()),
+            Ok(Ok(_)) => {
+                self.seen();
+                Ok(())
+            }
+            Ok(Err(fault)) if fault.is(403) && self.is_hidden_for_good() => Ok(()),
             Ok(Err(fault)) => Err(self.unreachable(fault.in_words())),
             Err(tokio::time::error::Elapsed { .. }) => {
                 Err(self.unreachable(format!("no answer from the API within {READY_TIMEOUT:?}")))
