@@ -1,0 +1,91 @@
+//! What the API server was asked to write, from its audit log.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::kit::KitError;
+
+/// A place in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AuditMark(u64);
+
+/// One write that a client asked the API server for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiWrite {
+    /// `create`, `update`, `patch`, `delete` or `deletecollection`.
+    pub verb: String,
+    /// The path and query asked for.
+    pub uri: String,
+    /// The user who asked, before any impersonation.
+    pub user: String,
+    /// The client program, as it calls itself.
+    pub user_agent: String,
+}
+
+/// Who keeps the cluster itself going.
+const OWN_USERS: [&str; 2] = ["system:apiserver", super::credentials::CONTROLLERS_USER];
+
+/// A request is logged when it arrives, and not again when it was answered: that would come after the answer, and a
+/// test that reads the log at once could miss it.
+pub(super) fn policy() -> String {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+        "rules": [
+            { "level": "None", "users": OWN_USERS },
+            { "level": "None", "verbs": ["get", "list", "watch"] },
+            { "level": "None", "resources": [
+                { "group": "authentication.k8s.io" }, { "group": "authorization.k8s.io" }
+            ] },
+            { "level": "Metadata" },
+        ],
+    })
+    .to_string()
+}
+
+pub(super) fn mark(log: &Path) -> Result<AuditMark, KitError> {
+    let length = std::fs::metadata(log).map_err(KitError::io("reading the audit log", log))?.len();
+    Ok(AuditMark(length))
+}
+
+pub(super) fn writes_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiWrite>, KitError> {
+    let mut text = String::new();
+    let mut file = std::fs::File::open(log).map_err(KitError::io("reading the audit log", log))?;
+    file.seek(SeekFrom::Start(mark.0))
+        .and_then(|_place| file.read_to_string(&mut text))
+        .map_err(KitError::io("reading the audit log", log))?;
+    text.lines().map(write).collect()
+}
+
+fn write(line: &str) -> Result<ApiWrite, KitError> {
+    let event: Value = serde_json::from_str(line).map_err(|error| KitError::Answer {
+        what: format!("the audit log for an event ({error})"),
+        answer: line.to_owned(),
+    })?;
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    Ok(ApiWrite {
+        verb: text("/verb"),
+        uri: text("/requestURI"),
+        user: text("/user/username"),
+        user_agent: text("/userAgent"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_follows_the_mark_is_reported() {
+        let log = tempfile::NamedTempFile::new().expect("a temporary file");
+        let event = |uri: &str| format!("{}\n", json!({ "verb": "patch", "requestURI": uri }));
+        std::fs::write(log.path(), event("/old")).expect("the file can be written");
+        let mark = mark(log.path()).expect("the file is there");
+        std::fs::write(log.path(), event("/old") + &event("/new")).expect("the file can be written");
+        let writes = writes_since(log.path(), mark).expect("the events are well formed");
+        assert_eq!(writes.iter().map(|write| write.uri.as_str()).collect::<Vec<_>>(), ["/new"]);
+    }
+}
