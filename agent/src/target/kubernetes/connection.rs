@@ -282,6 +282,9 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     #[test]
     fn a_refusal_in_plain_text_keeps_its_words_and_its_delay() {
@@ -290,6 +293,86 @@ mod tests {
         assert_eq!(status.details.map(|details| details.retry_after_seconds), Some(2));
         let empty = refusal(StatusCode::SERVICE_UNAVAILABLE, None, b"");
         assert_eq!(empty.message, "503 Service Unavailable");
+    }
+
+    /// An API that gives these answers, one per connection, and the connection to it.
+    async fn misbehaving(
+        answers: Vec<String>,
+    ) -> (tempfile::TempDir, Connection, tokio::task::JoinHandle<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = format!("http://{}", listener.local_addr().expect("an address"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": server}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
+        std::fs::write(&path, kubeconfig.to_string()).expect("a file");
+        let served = tokio::spawn(async move {
+            let mut served = 0;
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut request = [0; 4096];
+                let received = stream.read(&mut request).await.expect("a request");
+                assert!(received > 0);
+                served += 1;
+                // A client that has read enough hangs up.
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+            served
+        });
+        let options = Options { request: Duration::from_secs(20), ..Options::default() };
+        let connection = Connection::open(Some(&path), options).await.expect("a kubeconfig");
+        (folder, connection, served)
+    }
+
+    fn answer(status: &str, headers: &str, body: &str) -> String {
+        format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        )
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_turned_away_for_load_is_sent_again() {
+        let busy = answer("429 Too Many Requests", "Retry-After: 0\r\n", "Too many requests");
+        let good = answer("200 OK", "", "{\"a\":1}");
+        let (_folder, connection, served) = misbehaving(vec![busy.clone(), busy, good]).await;
+        let read: serde_json::Value =
+            connection.call(Request::get("/x".into())).await.expect("the third answer");
+        assert_eq!(read, json!({"a": 1}));
+        assert_eq!(served.await.expect("it ended"), 3);
+    }
+
+    #[tokio::test]
+    async fn an_api_that_stays_overloaded_is_left_alone_in_the_end() {
+        let busy = answer("429 Too Many Requests", "Retry-After: 0\r\n", "Too many requests");
+        let (_folder, connection, served) = misbehaving(vec![busy; 4]).await;
+        let fault = connection.raw(Request::get("/x".into())).await.expect_err("it never answers");
+        assert!(fault.is(429), "{fault}");
+        assert_eq!(served.await.expect("it ended"), 4);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_or_too_short_is_a_fault() {
+        let long = answer("500 Internal Server Error", "", &"x".repeat(2 * REFUSAL_LIMIT));
+        let short = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}".to_owned();
+        let odd = answer("200 OK", "", "<html>");
+        let (_folder, connection, _served) = misbehaving(vec![long, short, odd]).await;
+        let mut faults = Vec::new();
+        for _ in 0..3 {
+            faults.push(
+                connection.call::<serde_json::Value>(Request::get("/x".into())).await.expect_err("no answer"),
+            );
+        }
+        assert!(
+            matches!(faults[0], Fault::Cut(_)) && faults[0].in_words().contains("length limit"),
+            "{faults:?}"
+        );
+        assert!(matches!(faults[1], Fault::Cut(_)), "{faults:?}");
+        assert!(matches!(faults[2], Fault::Unreadable(_)), "{faults:?}");
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::connection::{Connection, Request};
 use super::fault::Fault;
+use super::metadata::null_is_empty;
 use super::path;
 
 /// One version of an API group; the core group's name is empty.
@@ -162,7 +163,7 @@ impl Discovery {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Group {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     versions: Vec<Version>,
     preferred_version: Option<Version>,
 }
@@ -185,7 +186,7 @@ impl Group {
 /// Kubernetes API reference, `APIResourceList` v1.
 #[derive(Debug, Deserialize)]
 struct ResourceList {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     resources: Vec<ListedResource>,
 }
 
@@ -194,7 +195,7 @@ struct ListedResource {
     name: String,
     kind: String,
     namespaced: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     verbs: Vec<String>,
 }
 

@@ -163,7 +163,7 @@ fn causes(status: &Status) -> String {
         return shorten(&status.message);
     }
     let told = causes.iter().take(CAUSES_LIMIT).map(|cause| match cause.field.as_str() {
-        "" | "<nil>" => cause.message.clone(),
+        "" | "<nil>" | "[]" => cause.message.clone(),
         field => format!("{field}: {}", cause.message),
     });
     let mut text = told.collect::<Vec<_>>().join("; ");

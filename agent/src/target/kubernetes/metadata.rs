@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use farshore_shared::digest::{Digest, Hasher};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::object::{CLUSTER_ANNOTATION, FIELD_MANAGER, Owner, SERVICE_LABEL};
 use crate::target::Live;
@@ -30,11 +30,11 @@ pub(super) struct Metadata {
     pub(super) uid: String,
     /// When the deletion of this object was asked for.
     pub(super) deletion_timestamp: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     labels: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     annotations: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     managed_fields: Vec<ManagedFields>,
 }
 
@@ -59,6 +59,15 @@ struct ManagedFields {
 /// A set of fields as a trie. Kubernetes API reference, `FieldsV1`: every value is a map again.
 #[derive(Debug, Default, Deserialize)]
 struct FieldSet(BTreeMap<String, FieldSet>);
+
+/// Reads null as nothing: a Go program writes an empty list or map as either.
+pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
 
 impl Metadata {
     /// Whether the object carries this owner's marks.

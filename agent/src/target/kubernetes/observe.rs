@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::connection::{Connection, Request};
 use super::discovery::{Discovery, GroupVersion, Resource};
 use super::fault::{Complaint, Fault};
-use super::metadata::{Metadata, Partial};
+use super::metadata::{Metadata, Partial, null_is_empty};
 use super::path;
 use crate::object::{Owner, SERVICE_LABEL};
 use crate::plan::Item;
@@ -217,7 +217,7 @@ fn same(indices: &[usize], live: &Result<Live, Complaint>) -> Vec<Observed> {
 struct Page {
     #[serde(default)]
     metadata: PageMetadata,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     items: Vec<Partial>,
 }
 

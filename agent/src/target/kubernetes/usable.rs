@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::connection::{Connection, Request};
 use super::discovery::{Discovery, GroupVersion};
 use super::fault::Complaint;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, null_is_empty};
 
 /// A Namespace, as far as it matters here.
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ pub(super) struct Definition {
 struct DefinitionSpec {
     group: String,
     names: Names,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     versions: Vec<Version>,
 }
 
@@ -56,7 +56,7 @@ struct Version {
 
 #[derive(Debug, Default, Deserialize)]
 struct DefinitionStatus {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_empty")]
     conditions: Vec<Condition>,
 }
 
