@@ -8,6 +8,8 @@
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 
+pub mod directory;
+
 use std::future::Future;
 
 use farshore_shared::digest::Digest;
