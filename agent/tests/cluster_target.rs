@@ -13,7 +13,7 @@ use serde_json::json;
 
 mod cluster;
 
-use cluster::{Place, config_map, definition, deployment, till, untouched};
+use cluster::{Place, assert_untouched, config_map, definition, deployment, till, untouched};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -159,7 +159,7 @@ async fn objects_of_two_namespaces_and_of_the_whole_cluster_are_told_apart() {
     let namespaces: Vec<_> = items.iter().map(|item| item.key.namespace.as_deref()).collect();
     assert_eq!(namespaces, [Some("two-places"), Some("two-places-too"), None]);
     let live = place.target.observe(&place.owner, &items).await;
-    assert_eq!(live, items.iter().map(|item| Ok(untouched(item))).collect::<Vec<_>>());
+    assert_untouched(&items, &live);
     assert_eq!(place.target.delete(&place.owner, &items[1]).await, Ok(Deleted::Gone));
     assert_eq!(place.observe(&items[0]).await, untouched(&items[0]));
     assert_eq!(place.observe(&items[1]).await, Live::Absent);
@@ -421,5 +421,5 @@ async fn sixteen_applies_at_a_time_do_not_disturb_one_another() {
     let applies: Vec<_> = manifests.iter().map(|manifest| place.apply(manifest)).collect();
     let items: Vec<Item> = futures::stream::iter(applies).buffered(16).collect().await;
     let live = place.target.observe(&place.owner, &items).await;
-    assert_eq!(live, items.iter().map(|item| Ok(untouched(item))).collect::<Vec<_>>());
+    assert_untouched(&items, &live);
 }

@@ -130,6 +130,14 @@ pub(crate) fn untouched(item: &Item) -> Live {
     }
 }
 
+/// Demands that nobody touched any of these.
+pub(crate) fn assert_untouched(items: &[Item], live: &[Result<Live, ObjectError>]) {
+    assert_eq!(items.len(), live.len());
+    for (item, live) in items.iter().zip(live) {
+        assert_eq!(live.as_ref(), Ok(&untouched(item)), "{}", item.key);
+    }
+}
+
 pub(crate) fn config_map(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": value, "b": "1"}})
 }
