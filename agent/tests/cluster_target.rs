@@ -8,7 +8,7 @@ use farshore_agent::target::kubernetes::{Kubernetes, Options};
 use farshore_agent::target::{Deleted, Live, ObjectError, Retry, Target as _};
 use farshore_chaos::kit::{ProxyMode, TcpProxy, wait_for};
 use futures::StreamExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 mod cluster;
@@ -39,6 +39,65 @@ async fn a_foreign_change_to_an_owned_field_is_seen_and_put_back() {
         assert_eq!(live.data["data"], json!({"a": "1", "b": "1"}), "{change}");
         assert_eq!(live.metadata.labels.expect("our label")["farshore.dev/service"], "put-back");
     }
+}
+
+#[tokio::test]
+async fn every_way_to_change_an_owned_field_is_seen() {
+    let place = Place::named("every-way").await;
+    let mut body = deployment("web");
+    body["spec"]["replicas"] = 2.into();
+    let manifest = place.manifest(body).await;
+    let deployments = place.api("apps", "v1", "Deployment", "deployments");
+    let by = PatchParams { field_manager: Some("somebody".into()), ..PatchParams::default() };
+    for way in ["replace", "strategic merge", "scale", "remove", "item of a list"] {
+        let item = place.apply(&manifest).await;
+        match way {
+            "replace" => {
+                let mut live = deployments.get("web").await.expect("it is there");
+                live.data["spec"]["replicas"] = 3.into();
+                deployments.replace("web", &PostParams::default(), &live).await.expect("a good change");
+            }
+            "strategic merge" => {
+                let image =
+                    json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "a:2"}]}}}});
+                deployments.patch("web", &by, &Patch::Strategic(image)).await.expect("a good change");
+            }
+            "scale" => {
+                let scale = json!({"spec": {"replicas": 5}});
+                deployments.patch_scale("web", &by, &Patch::Merge(scale)).await.expect("a good change");
+            }
+            "remove" => {
+                deployments
+                    .patch("web", &by, &Patch::Merge(json!({"spec": {"replicas": null}})))
+                    .await
+                    .expect("a good change");
+            }
+            _ => {
+                let containers =
+                    json!({"spec": {"template": {"spec": {"containers": [{"name": "b", "image": "b:1"}]}}}});
+                deployments.patch("web", &by, &Patch::Merge(containers)).await.expect("a good change");
+            }
+        }
+        assert_ne!(place.observe(&item).await, untouched(&item), "{way}");
+    }
+    let item = place.apply(&manifest).await;
+    assert_eq!(place.observe(&item).await, untouched(&item));
+    let live = deployments.get("web").await.expect("it is there");
+    assert_eq!(live.data["spec"]["replicas"], 2);
+    let containers = live.data["spec"]["template"]["spec"]["containers"].as_array().expect("a list");
+    assert!(containers.iter().any(|container| container["image"] == "a:1"), "{containers:?}");
+}
+
+#[tokio::test]
+async fn a_field_that_left_the_manifest_leaves_the_object() {
+    let place = Place::named("field-left").await;
+    let (manifest, item) = place.config_map("a").await;
+    let mut body = manifest.body;
+    body["data"] = json!({"a": "1"});
+    let next = place.apply(&place.manifest(body).await).await;
+    assert_ne!(next.fingerprint, item.fingerprint);
+    let live = place.config_maps().get("a").await.expect("it is there");
+    assert_eq!(live.data["data"], json!({"a": "1"}));
 }
 
 #[tokio::test]
@@ -194,10 +253,17 @@ async fn an_object_with_a_finalizer_is_going_once_it_is_deleted() {
     let place = Place::named("finalizer").await;
     let mut body = config_map("a", "1");
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    let item = place.apply(&place.manifest(body).await).await;
+    let manifest = place.manifest(body).await;
+    let item = place.apply(&manifest).await;
     assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Gone));
     assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Gone));
     assert!(matches!(place.observe(&item).await, Live::Present { .. }));
+    assert_ne!(place.observe(&item).await, untouched(&item));
+    let going = place.target.apply(&place.owner, &manifest).await.expect_err("it is going");
+    assert!(
+        going.message.contains("it is being deleted") && going.message.contains("example.com/hold"),
+        "{going}"
+    );
     place.edit("a", json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(place.observe(&item).await, Live::Absent);
 }
@@ -343,6 +409,40 @@ async fn who_may_do_nothing_is_told_what_is_not_allowed() {
 }
 
 #[tokio::test]
+async fn who_may_not_list_everywhere_lists_where_the_service_is_at_home() {
+    let place = Place::named("at-home").await;
+    place.target.ensure_namespace("at-home-too").await.expect("a namespace");
+    let mut items = vec![place.config_map("a").await.1, place.config_map("b").await.1];
+    for namespace in ["at-home", "at-home-too"] {
+        let mut body = config_map("c", "1");
+        body["metadata"]["namespace"] = namespace.into();
+        items.push(place.apply(&place.manifest(body).await).await);
+        let role =
+            ["create", "role", "local", "--verb=get,list", "--resource=configmaps", "--namespace", namespace];
+        place.server.kubectl(&role).expect("a role");
+        let binding =
+            ["create", "rolebinding", "local", "--role=local", "--user=local", "--namespace", namespace];
+        place.server.kubectl(&binding).expect("a role binding");
+    }
+    let token = "\"token\":\"kit-admin\"";
+    let local = r#""token":"kit-admin","as":"local""#;
+    let (_folder, kubeconfig) = cluster::changed_kubeconfig(&place.server.kubeconfig(), token, local);
+    let local = cluster::target(&kubeconfig).await;
+    let seen = wait_for("the roles to be known", PATIENCE, async || {
+        let live = local.observe(&place.owner, &items).await;
+        if live.iter().all(Result::is_ok) { Ok(live) } else { Err(format!("{live:?}")) }
+    });
+    assert_untouched(&items, &seen.await.expect("it may list there"));
+
+    let mut elsewhere = items[3].clone();
+    elsewhere.key.namespace = Some("default".into());
+    items.extend([elsewhere.clone(), elsewhere]);
+    let live = local.observe(&place.owner, &items).await;
+    assert_untouched(&items[..4], &live[..4]);
+    assert!(live[4..].iter().all(Result::is_err), "{live:?}");
+}
+
+#[tokio::test]
 async fn a_namespace_is_usable_when_its_apply_returns_and_not_while_it_goes() {
     let place = Place::named("namespaces").await;
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "namespaces-new"}});
@@ -413,9 +513,9 @@ async fn an_api_that_hangs_is_unreachable_and_no_request_waits_for_ever() {
 }
 
 #[tokio::test]
-async fn sixteen_applies_at_a_time_do_not_disturb_one_another() {
+async fn sixteen_applies_at_a_time_do_not_disturb_one_another_and_every_page_is_read() {
     let place = Place::named("at-a-time").await;
-    let bodies = (0..200).map(|n| config_map(&format!("a{n}"), "1")).collect();
+    let bodies = (0..600).map(|n| config_map(&format!("a{n}"), "1")).collect();
     let located = place.located(bodies).await.into_iter().map(|manifest| manifest.expect("a known kind"));
     let manifests: Vec<_> = located.collect();
     let applies: Vec<_> = manifests.iter().map(|manifest| place.apply(manifest)).collect();

@@ -27,6 +27,12 @@ pub(super) async fn apply(
     let found = found.map_err(|fault| fault.complaint(&format!("find out about kind {kind} of {at}")))?;
     let resource = found.ok_or_else(|| unknown_kind(kind, &at))?;
     let metadata = patch(connection, discovery, &resource, manifest).await?;
+    if metadata.deletion_timestamp.is_some() {
+        let waits = metadata.finalizers.join(", ");
+        return Err(Complaint::worthwhile(format!(
+            "it is being deleted and can be applied once that has ended (it waits for: {waits})"
+        )));
+    }
     let fingerprint = metadata.fingerprint();
     Ok(Applied { uid: metadata.uid, fingerprint })
 }

@@ -30,6 +30,9 @@ pub(super) struct Metadata {
     pub(super) uid: String,
     /// When the deletion of this object was asked for.
     pub(super) deletion_timestamp: Option<String>,
+    /// Who has to act before a deletion ends.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    pub(super) finalizers: Vec<String>,
     #[serde(default, deserialize_with = "null_is_empty")]
     labels: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -80,12 +83,14 @@ impl Metadata {
     ///
     /// When somebody else gives one of our fields another value, the API server takes that field out
     /// of our entry, so the set of fields tells. A write under our own manager's name leaves the set
-    /// as it is and moves the entry's time. What others own is not looked at.
+    /// as it is and moves the entry's time. Somebody who deletes the object changes all that we own in
+    /// it, also while finalizers keep it. What others own is not looked at.
     pub(super) fn fingerprint(&self) -> Digest {
         let mut ours: Vec<&ManagedFields> =
             self.managed_fields.iter().filter(|entry| entry.is_ours()).collect();
         ours.sort_by(|a, b| a.api_version.cmp(&b.api_version));
         let mut hasher = Hasher::default();
+        feed_number(&mut hasher, usize::from(self.deletion_timestamp.is_some()));
         for entry in ours {
             feed(&mut hasher, &entry.api_version);
             feed(&mut hasher, &entry.time);
@@ -159,6 +164,13 @@ mod tests {
         let nested = fingerprint(&[entry("farshore", "Apply", &json!({"f:data": {"f:a": {"f:b": {}}}}))]);
         assert!(before != after && before != nested && after != nested);
         assert!(fingerprint(&[]) != after);
+    }
+
+    #[test]
+    fn a_deletion_that_a_finalizer_holds_changes_the_fingerprint() {
+        let read = |body: Value| serde_json::from_value::<Metadata>(body).expect("metadata").fingerprint();
+        let going = json!({"deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["a"]});
+        assert!(read(json!({"finalizers": ["a"]})) != read(going));
     }
 
     #[test]

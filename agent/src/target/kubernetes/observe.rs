@@ -83,62 +83,79 @@ impl Looker<'_> {
                 return same(&indices, &Err(fault.complaint(&format!("find out about kind {kind} of {at}"))));
             }
         };
-        match self.listed(&resource, &indices).await {
-            Ok(listed) => self.each(&resource, &indices, listed).await,
-            Err(fault) if fault.is(404) => self.vanished(&resource, kind, &indices, &fault).await,
-            Err(fault) => same(&indices, &Err(fault.complaint(&format!("list {resource}")))),
-        }
+        self.everywhere(&resource, kind, indices).await
     }
 
-    /// A list that is not found: either the kind went a moment ago, or the API says two things.
-    async fn vanished(
+    /// All items of one kind, from one list if it may be: who may not list everywhere may still list
+    /// where the service is at home.
+    async fn everywhere(self, resource: &Resource, kind: &str, indices: Vec<usize>) -> Vec<Observed> {
+        let mut homes: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+        for index in &indices {
+            let home = resource.namespace(self.items[*index].key.namespace.as_deref());
+            homes.entry(home).or_default().push(*index);
+        }
+        if homes.len() > 1 {
+            match self.home(resource, None, &indices).await {
+                Ok(observed) => return observed,
+                Err(fault) if fault.is(403) => {}
+                Err(fault) => return self.unlisted(resource, kind, &indices, &fault).await,
+            }
+        }
+        let mut observed = Vec::with_capacity(indices.len());
+        for (home, indices) in homes {
+            observed.extend(match self.home(resource, home, &indices).await {
+                Ok(observed) => observed,
+                Err(fault) => self.unlisted(resource, kind, &indices, &fault).await,
+            });
+        }
+        observed
+    }
+
+    /// The items that live in one namespace, or anywhere.
+    async fn home(
+        self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        indices: &[usize],
+    ) -> Result<Vec<Observed>, Fault> {
+        // One look costs less than one list; and what cannot be listed is looked at.
+        let listed = if indices.len() < 2 || !resource.can("list") {
+            HashMap::new()
+        } else {
+            let wanted = indices.iter().map(|index| self.items[*index].key.name.as_str()).collect();
+            self.list(resource, namespace, &wanted).await?
+        };
+        Ok(self.each(resource, indices, listed).await)
+    }
+
+    /// When a list is not found, either the kind went a moment ago or the API says two things.
+    async fn unlisted(
         self,
         resource: &Resource,
         kind: &str,
         indices: &[usize],
         fault: &Fault,
     ) -> Vec<Observed> {
+        let complaint = fault.complaint(&format!("list {resource}"));
+        if !fault.is(404) {
+            return same(indices, &Err(complaint));
+        }
         self.discovery.forget(&resource.at.group);
         match self.discovery.resource_in_any_version(&resource.at, kind).await {
             Ok(None) => same(indices, &Ok(Live::Absent)),
-            Ok(Some(_)) => same(indices, &Err(fault.complaint(&format!("list {resource}")))),
+            Ok(Some(_)) => same(indices, &Err(complaint)),
             Err(fault) => same(indices, &Err(fault.complaint(&format!("find out about {resource}")))),
         }
     }
 
-    /// The items that carry the service's label.
-    async fn listed(self, resource: &Resource, indices: &[usize]) -> Result<HashMap<Place, Live>, Fault> {
-        // One look costs less than one list; and what cannot be listed is looked at.
-        if indices.len() < 2 || !resource.can("list") {
-            return Ok(HashMap::new());
-        }
-        let wanted: BTreeSet<&str> =
-            indices.iter().map(|index| self.items[*index].key.name.as_str()).collect();
-        let namespaces: BTreeSet<Option<&str>> = indices
-            .iter()
-            .map(|index| resource.namespace(self.items[*index].key.namespace.as_deref()))
-            .collect();
-        let mut found = HashMap::new();
-        if namespaces.len() > 1 {
-            match self.list(resource, None, &wanted, &mut found).await {
-                // Who may not list everywhere may still list where the service is at home.
-                Err(fault) if fault.is(403) => {}
-                end => return end.map(|()| found),
-            }
-        }
-        for namespace in namespaces {
-            self.list(resource, namespace, &wanted, &mut found).await?;
-        }
-        Ok(found)
-    }
-
+    /// The objects with these names that carry the service's label.
     async fn list(
         self,
         resource: &Resource,
         namespace: Option<&str>,
         wanted: &BTreeSet<&str>,
-        found: &mut HashMap<Place, Live>,
-    ) -> Result<(), Fault> {
+    ) -> Result<HashMap<Place, Live>, Fault> {
+        let mut found = HashMap::new();
         let collection = path::collection(resource, namespace)?;
         let selector = path::query(&format!("{SERVICE_LABEL}={}", self.owner.service.as_str()));
         let first = format!("{collection}?limit={PAGE}&labelSelector={selector}");
@@ -153,7 +170,7 @@ impl Looker<'_> {
             }
             match page.metadata.next.filter(|next| !next.is_empty()) {
                 Some(next) => target = format!("{first}&continue={}", path::query(&next)),
-                None => return Ok(()),
+                None => return Ok(found),
             }
         }
         Err(Fault::Endless { pages: PAGES_LIMIT })
