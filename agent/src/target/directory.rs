@@ -101,15 +101,16 @@ impl Target for Directory {
         default_namespace: Option<&str>,
     ) -> Vec<Result<Manifest, ObjectError>> {
         let scopes = Scopes::of(&manifests);
-        let place = |mut manifest: Manifest| {
+        let mut placed = Vec::with_capacity(manifests.len());
+        for mut manifest in manifests {
             if scopes.is_cluster(&manifest.key) {
                 manifest.set_namespace(None);
             } else if manifest.key.namespace.is_none() {
                 manifest.set_namespace(Some(default_namespace.unwrap_or("default")));
             }
-            Ok(manifest)
-        };
-        manifests.into_iter().map(place).collect()
+            placed.push(Ok(manifest));
+        }
+        placed
     }
 
     async fn observe(&self, _owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
@@ -118,10 +119,12 @@ impl Target for Directory {
         let look = move |folder: &Folder| {
             Ok(asked.iter().map(|key| folder.look(&file_name(key))).collect::<Vec<_>>())
         };
-        match self.blocking(look).await {
-            Ok(found) => found.into_iter().zip(keys).map(|(live, key)| live.map_err(|e| e.of(key))).collect(),
-            Err(error) => keys.into_iter().map(|key| Err(error.clone().of(key))).collect(),
+        let found = self.blocking(look).await.unwrap_or_else(|error| vec![Err(error); keys.len()]);
+        let mut answers = Vec::with_capacity(keys.len());
+        for (live, key) in found.into_iter().zip(keys) {
+            answers.push(live.map_err(|error| error.of(key)));
         }
+        answers
     }
 
     /// Does nothing: a folder has no namespaces. Where a cluster reads the folder, a Namespace comes
