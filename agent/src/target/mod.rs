@@ -2,8 +2,13 @@
 //!
 //! A target is told what to do object by object and answers object by object. What to do is decided
 //! in [`crate::plan`]; in which order is decided by the caller.
+//!
+//! - [`directory`]: files in a folder.
+//! - `kubernetes`: a Kubernetes cluster, with the feature of that name.
 
 pub mod directory;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 
 use std::future::Future;
 

@@ -1,0 +1,387 @@
+//! The way to the API: every request is bounded in time and every answer in bytes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use farshore_shared::retry::Schedule;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use kube::Client;
+use kube::client::Body;
+use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Status;
+use kube::core::response::StatusDetails;
+use serde::de::DeserializeOwned;
+
+use super::fault::Fault;
+
+/// The largest answer, in bytes: a page of 500 objects' metadata stays far below it.
+const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
+/// The largest error message that is read, in bytes.
+const REFUSAL_LIMIT: usize = 1024 * 1024;
+/// How often a request is sent again that the API turned away for its load.
+const OVERLOAD_RETRIES: u32 = 3;
+/// The longest pause before that.
+const OVERLOAD_PAUSE: Duration = Duration::from_secs(4);
+
+/// How patient the client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The longest time to open a connection.
+    pub connect: Duration,
+    /// The longest time without a byte while one is waited for.
+    pub silence: Duration,
+    /// The longest time from a request to the end of its answer.
+    pub request: Duration,
+    /// The longest time until a Namespace or a `CustomResourceDefinition` that was applied can be used.
+    pub usable: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            // An admission webhook may take 30 s.
+            silence: Duration::from_secs(35),
+            request: Duration::from_secs(60),
+            usable: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why there is no way to a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The named kubeconfig is of no use.
+    #[error("cannot use the kubeconfig ({})", path.display())]
+    Kubeconfig {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Box<KubeconfigError>,
+    },
+    /// We run in a cluster, and what it gives to a Pod is of no use.
+    #[error("cannot use the service account of this Pod")]
+    ServiceAccount(#[source] Box<InClusterError>),
+    /// No kubeconfig was named, and there is none where kubectl looks.
+    #[error("found no cluster: this is no Pod, and neither $KUBECONFIG nor ~/.kube/config can be used")]
+    Nowhere(#[source] Box<KubeconfigError>),
+    /// The credentials or certificates are of no use.
+    #[error("cannot prepare the connection ({url})")]
+    Client {
+        /// The API's address.
+        url: String,
+        /// What is wrong.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    method: Method,
+    /// Path and query.
+    target: String,
+    accept: &'static str,
+    content_type: &'static str,
+    body: Bytes,
+}
+
+/// The answer as a whole object.
+const WHOLE: &str = "application/json";
+/// The answer as metadata only; the plain form is for a `Status`.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The answer as a list of metadata only.
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+impl Request {
+    /// Reads a whole object.
+    pub(super) fn get(target: String) -> Self {
+        Self::new(Method::GET, target, WHOLE)
+    }
+
+    /// Reads an object's metadata.
+    pub(super) fn get_metadata(target: String) -> Self {
+        Self::new(Method::GET, target, METADATA)
+    }
+
+    /// Reads the metadata of many objects.
+    pub(super) fn list_metadata(target: String) -> Self {
+        Self::new(Method::GET, target, METADATA_LIST)
+    }
+
+    /// Creates an object.
+    pub(super) fn create(target: String, body: Vec<u8>) -> Self {
+        Self { content_type: "application/json", body: body.into(), ..Self::new(Method::POST, target, WHOLE) }
+    }
+
+    /// Applies an object and asks for its metadata only.
+    pub(super) fn apply(target: String, body: Vec<u8>) -> Self {
+        // JSON is YAML, and the only media type of server-side apply that every API server takes is this.
+        let content_type = "application/apply-patch+yaml";
+        Self { content_type, body: body.into(), ..Self::new(Method::PATCH, target, METADATA) }
+    }
+
+    /// Deletes an object.
+    pub(super) fn delete(target: String, body: Vec<u8>) -> Self {
+        Self {
+            content_type: "application/json",
+            body: body.into(),
+            ..Self::new(Method::DELETE, target, METADATA)
+        }
+    }
+
+    /// Asks for the whole object in answer.
+    pub(super) fn whole(mut self) -> Self {
+        self.accept = WHOLE;
+        self
+    }
+
+    fn new(method: Method, target: String, accept: &'static str) -> Self {
+        Self { method, target, accept, content_type: "", body: Bytes::new() }
+    }
+
+    fn to_http(&self) -> Result<http::Request<Body>, http::Error> {
+        let mut request = http::Request::builder()
+            .method(self.method.clone())
+            .uri(&self.target)
+            .header(ACCEPT, self.accept);
+        if !self.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, self.content_type);
+        }
+        request.body(Body::from(self.body.clone()))
+    }
+}
+
+/// A pool of connections to one API server. Clones share it.
+#[derive(Clone)]
+pub(super) struct Connection {
+    client: Client,
+    url: String,
+    options: Options,
+}
+
+impl Connection {
+    /// Reads who and where the API server is; it is not spoken to yet.
+    pub(super) async fn open(kubeconfig: Option<&Path>, options: Options) -> Result<Self, ConnectError> {
+        let mut config = configuration(kubeconfig).await?;
+        config.connect_timeout = Some(options.connect);
+        config.read_timeout = Some(options.silence);
+        config.write_timeout = Some(options.silence);
+        config.reset_reader_on_write = true;
+        // It goes on for longer than an hour; what is worth repeating is decided here and by the caller.
+        config.default_retry = false;
+        let agent = concat!("farshore-agent/", env!("CARGO_PKG_VERSION"));
+        config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+        let url = config.cluster_url.to_string();
+        match Client::try_from(config) {
+            Ok(client) => Ok(Self { client, url, options }),
+            Err(source) => Err(ConnectError::Client { url, source: Box::new(source) }),
+        }
+    }
+
+    /// The API's address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How patient we are.
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Sends a request and reads the answer as JSON.
+    pub(super) async fn call<T: DeserializeOwned>(&self, request: Request) -> Result<T, Fault> {
+        serde_json::from_slice(&self.raw(request).await?).map_err(Fault::Unreadable)
+    }
+
+    /// Sends a request and hands out the answer's bytes.
+    pub(super) async fn raw(&self, request: Request) -> Result<Bytes, Fault> {
+        match tokio::time::timeout(self.options.request, self.patiently(&request)).await {
+            Ok(answer) => answer,
+            Err(tokio::time::error::Elapsed { .. }) => Err(Fault::Slow(self.options.request)),
+        }
+    }
+
+    /// A request that the API turned away for its load was not begun: it is sent again a few times.
+    async fn patiently(&self, request: &Request) -> Result<Bytes, Fault> {
+        let mut schedule = Schedule::new(Duration::from_millis(250), OVERLOAD_PAUSE);
+        for _ in 0..OVERLOAD_RETRIES {
+            match self.once(request).await {
+                Err(Fault::Refused(status)) if status.code == 429 => {
+                    let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                    let asked = Duration::from_secs(asked.into()).min(OVERLOAD_PAUSE);
+                    tokio::time::sleep(schedule.next_delay().max(asked)).await;
+                }
+                answer => return answer,
+            }
+        }
+        self.once(request).await
+    }
+
+    async fn once(&self, request: &Request) -> Result<Bytes, Fault> {
+        let request =
+            request.to_http().map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
+        let response = self.client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
+        let (head, body) = response.into_parts();
+        let limit = if head.status.is_success() { ANSWER_LIMIT } else { REFUSAL_LIMIT };
+        let body = Limited::new(body, limit).collect().await.map_err(Fault::Cut)?.to_bytes();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        Err(Fault::Refused(Box::new(refusal(head.status, after, &body))))
+    }
+}
+
+/// What the API said. Proxies and its own load shedding answer in plain text.
+fn refusal(code: StatusCode, retry_after_seconds: Option<u32>, body: &[u8]) -> Status {
+    let mut status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_: serde_json::Error| {
+        let text = String::from_utf8_lossy(body);
+        let text = if text.trim().is_empty() { code.to_string() } else { text.trim().to_owned() };
+        Status::failure(&text, "")
+    });
+    status.code = code.as_u16();
+    if let Some(retry_after_seconds) = retry_after_seconds {
+        let details = status.details.get_or_insert_with(|| StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: vec![],
+            retry_after_seconds,
+        });
+        details.retry_after_seconds = retry_after_seconds;
+    }
+    status
+}
+
+async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
+    if let Some(path) = kubeconfig {
+        let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
+        let kubeconfig = Kubeconfig::read_from(path).map_err(named)?;
+        return Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(named);
+    }
+    match Config::incluster() {
+        Ok(config) => Ok(config),
+        Err(InClusterError::ReadEnvironmentVariable(_)) => {
+            let found = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
+            found.map_err(|source| ConnectError::Nowhere(Box::new(source)))
+        }
+        Err(source) => Err(ConnectError::ServiceAccount(Box::new(source))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn a_refusal_in_plain_text_keeps_its_words_and_its_delay() {
+        let status = refusal(StatusCode::TOO_MANY_REQUESTS, Some(2), b"Too many requests\n");
+        assert_eq!((status.code, status.message.as_str()), (429, "Too many requests"));
+        assert_eq!(status.details.map(|details| details.retry_after_seconds), Some(2));
+        let empty = refusal(StatusCode::SERVICE_UNAVAILABLE, None, b"");
+        assert_eq!(empty.message, "503 Service Unavailable");
+    }
+
+    /// An API that gives these answers, one per connection, and the connection to it.
+    async fn misbehaving(
+        answers: Vec<String>,
+    ) -> (tempfile::TempDir, Connection, tokio::task::JoinHandle<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = format!("http://{}", listener.local_addr().expect("an address"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("kubeconfig");
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": server}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]});
+        std::fs::write(&path, kubeconfig.to_string()).expect("a file");
+        let served = tokio::spawn(async move {
+            let mut served = 0;
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut request = [0; 4096];
+                let received = stream.read(&mut request).await.expect("a request");
+                assert!(received > 0);
+                served += 1;
+                // A client that has read enough hangs up.
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+            served
+        });
+        let options = Options { request: Duration::from_secs(20), ..Options::default() };
+        let connection = Connection::open(Some(&path), options).await.expect("a kubeconfig");
+        (folder, connection, served)
+    }
+
+    fn answer(status: &str, headers: &str, body: &str) -> String {
+        format!(
+            "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        )
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_turned_away_for_load_is_sent_again() {
+        let busy = answer("429 Too Many Requests", "Retry-After: 0\r\n", "Too many requests");
+        let good = answer("200 OK", "", "{\"a\":1}");
+        let (_folder, connection, served) = misbehaving(vec![busy.clone(), busy, good]).await;
+        let read: serde_json::Value =
+            connection.call(Request::get("/x".into())).await.expect("the third answer");
+        assert_eq!(read, json!({"a": 1}));
+        assert_eq!(served.await.expect("it ended"), 3);
+    }
+
+    #[tokio::test]
+    async fn an_api_that_stays_overloaded_is_left_alone_in_the_end() {
+        let busy = answer("429 Too Many Requests", "Retry-After: 0\r\n", "Too many requests");
+        let (_folder, connection, served) = misbehaving(vec![busy; 4]).await;
+        let fault = connection.raw(Request::get("/x".into())).await.expect_err("it never answers");
+        assert!(fault.is(429), "{fault}");
+        assert_eq!(served.await.expect("it ended"), 4);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_or_too_short_is_a_fault() {
+        let long = answer("500 Internal Server Error", "", &"x".repeat(2 * REFUSAL_LIMIT));
+        let short = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}".to_owned();
+        let odd = answer("200 OK", "", "<html>");
+        let (_folder, connection, _served) = misbehaving(vec![long, short, odd]).await;
+        let mut faults = Vec::new();
+        for _ in 0..3 {
+            faults.push(
+                connection.call::<serde_json::Value>(Request::get("/x".into())).await.expect_err("no answer"),
+            );
+        }
+        assert!(
+            matches!(faults[0], Fault::Cut(_)) && faults[0].in_words().contains("length limit"),
+            "{faults:?}"
+        );
+        assert!(matches!(faults[1], Fault::Cut(_)), "{faults:?}");
+        assert!(matches!(faults[2], Fault::Unreadable(_)), "{faults:?}");
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("none");
+        let Err(error) = Connection::open(Some(&path), Options::default()).await else {
+            panic!("there is no such file");
+        };
+        assert_eq!(error.to_string(), format!("cannot use the kubeconfig ({})", path.display()));
+    }
+}
