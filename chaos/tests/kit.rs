@@ -122,7 +122,7 @@ async fn git_over_http_fails_hangs_and_refuses_as_it_is_told() -> Result<(), Kit
     server.set_mode(GitMode::Fail);
     let error = listed(&server.url()).expect_err("it was told to fail").to_string();
     assert!(error.contains("500"), "{error}");
-    server.stop().await;
+    server.stop().await?;
     assert!(TcpStream::connect(address(&server.url())).is_err(), "it still listens");
     server.start_again().await?;
     server.set_mode(GitMode::Hang);

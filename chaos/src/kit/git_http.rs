@@ -20,6 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::engine::Engine;
 use super::git_repo::git;
+use super::port::closed;
 use super::{GitRepo, KitError, Port};
 
 /// A client sends the ids it has and wants: far less than this.
@@ -90,12 +91,15 @@ impl GitHttp {
     }
 
     /// Cuts all connections; new ones are refused until [`GitHttp::start_again`].
-    pub async fn stop(&mut self) {
-        if let Some(serving) = self.serving.take() {
-            serving.abort();
-            // The port is closed only once the task is gone. It ends as cancelled, which is no news.
-            drop(serving.await);
-        }
+    ///
+    /// # Errors
+    /// When the port stays open.
+    pub async fn stop(&mut self) -> Result<(), KitError> {
+        let Some(serving) = self.serving.take() else { return Ok(()) };
+        serving.abort();
+        // The listener is dropped only once the task is gone. It ends as cancelled, which is no news.
+        drop(serving.await);
+        closed(&self.port.address()).await
     }
 
     /// Serves again, on the same port.
@@ -103,7 +107,7 @@ impl GitHttp {
     /// # Errors
     /// When the port is taken.
     pub async fn start_again(&mut self) -> Result<(), KitError> {
-        self.stop().await;
+        self.stop().await?;
         let address = self.port.address();
         let served = self.served.clone();
         let (bound, is_bound) = tokio::sync::oneshot::channel();

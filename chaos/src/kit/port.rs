@@ -1,16 +1,21 @@
 //! Ports that no other test holds.
 
 use std::fs::{File, TryLockError};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
-use super::KitError;
+use tokio::net::TcpStream;
+
+use super::{KitError, wait_for};
 
 /// Below the range from which Linux and macOS take the ports of outgoing connections: there, a connection of another
 /// test could sit on the port of a server that is being restarted.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 22_000;
+
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A TCP port of 127.0.0.1 that is this test's until the value is dropped, also while nothing listens on it.
 ///
@@ -54,7 +59,7 @@ impl Port {
         format!("127.0.0.1:{}", self.number)
     }
 
-    fn hold(number: u16, path: &PathBuf) -> Result<Option<Self>, KitError> {
+    fn hold(number: u16, path: &Path) -> Result<Option<Self>, KitError> {
         let held = File::options()
             .create(true)
             .truncate(false)
@@ -68,9 +73,24 @@ impl Port {
                 return Err(KitError::io("locking a port", path)(source));
             }
         }
-        let is_free = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok();
-        Ok(is_free.then_some(Self { number, _held: held }))
+        // Asked by connecting and not by listening: a child that another test is just starting would hold a copy of
+        // the listener, and the server for which this port is meant would find it taken.
+        let is_taken = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, number)).is_ok();
+        Ok((!is_taken).then_some(Self { number, _held: held }))
     }
+}
+
+/// Returns when connections to an address are refused, after its listener was dropped.
+///
+/// That is not at once: a child that another test is just starting holds a copy of every socket of this process until
+/// it becomes its program.
+pub(crate) async fn closed(address: &str) -> Result<(), KitError> {
+    let what = format!("{address} to be closed");
+    wait_for(&what, CLOSED_WITHIN, async || match TcpStream::connect(address).await {
+        Ok(_stream) => Err("a connection was accepted".to_owned()),
+        Err(_refused) => Ok(()),
+    })
+    .await
 }
 
 /// One folder for each user, because a lock file of another user cannot be opened.

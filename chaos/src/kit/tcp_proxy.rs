@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::engine::Engine;
+use super::port::closed;
 use super::{KitError, Port};
 
 /// What a [`TcpProxy`] does with connections.
@@ -76,14 +77,15 @@ impl TcpProxy {
     /// Changes the mode, and returns when new connections feel it.
     ///
     /// # Errors
-    /// When the port cannot be listened on again.
+    /// When the port cannot be listened on again, or stays open when it should refuse.
     pub async fn set_mode(&self, mode: ProxyMode) -> Result<(), KitError> {
         self.mode.send_replace(mode);
         let reached = self.reached.clone().wait_for(|reached| *reached == Some(mode)).await.map(|_mode| ());
         reached.map_err(|_ended| KitError::Answer {
             what: format!("the proxy on {} to {mode:?}", self.address()),
             answer: "its loop ended".to_owned(),
-        })
+        })?;
+        if mode == ProxyMode::Refuse { closed(&self.address()).await } else { Ok(()) }
     }
 
     /// How many connections were accepted so far.
