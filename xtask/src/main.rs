@@ -1,2 +1,42 @@
-//! xtask
-fn main() {}
+//! `cargo xtask`: the project's chores.
+//!
+//! - [`testbed`]: provides the servers and programs that tests run against.
+//! - [`mod@test`]: runs the tests by tier.
+//! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
+//!
+//! [`command`] runs other programs, [`workspace`] knows where things are, [`error`] says what went wrong.
+
+mod command;
+mod error;
+mod lint;
+mod test;
+mod testbed;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The project's chores.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Chore {
+    Testbed(testbed::Options),
+    Test(test::Options),
+    Lint(lint::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Chore::parse() {
+        Chore::Testbed(options) => testbed::run(&options),
+        Chore::Test(options) => test::run(&options),
+        Chore::Lint(options) => lint::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", error.with_causes());
+            ExitCode::FAILURE
+        }
+    }
+}

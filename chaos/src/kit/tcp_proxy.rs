@@ -186,8 +186,9 @@ async fn pump(
         if length == 0 {
             return to.shutdown().await;
         }
-        to.write_all(&buffer[..length]).await?;
+        // Counted first: who has read a byte must find it counted.
         passed.fetch_add(length as u64, Ordering::SeqCst);
+        to.write_all(&buffer[..length]).await?;
     }
 }
 
