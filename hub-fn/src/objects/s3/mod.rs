@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_config::SdkConfig;
+use aws_config::ConfigLoader;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
-use aws_sdk_s3::config::{BehaviorVersion, Builder, ProvideCredentials, Region};
+use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, ProvideCredentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use bytes::{Bytes, BytesMut};
@@ -73,7 +73,20 @@ impl S3 {
     /// # Errors
     /// When there is no region, or no credentials.
     pub async fn connect(address: &S3Address) -> Result<Self, ConnectError> {
-        let config = shared_config(address).await;
+        Self::connect_by(address, shared_config(address)).await
+    }
+
+    /// As [`S3::connect`], with this key instead of what the usual places say.
+    ///
+    /// # Errors
+    /// When there is no region.
+    pub async fn connect_with(address: &S3Address, id: &str, secret: &str) -> Result<Self, ConnectError> {
+        let key = Credentials::new(id, secret, None, None, "given");
+        Self::connect_by(address, shared_config(address).credentials_provider(key)).await
+    }
+
+    async fn connect_by(address: &S3Address, loader: ConfigLoader) -> Result<Self, ConnectError> {
+        let config = loader.load().await;
         if config.region().is_none() {
             return Err(ConnectError::NoRegion(address.bucket.clone()));
         }
@@ -105,7 +118,7 @@ impl S3 {
     }
 }
 
-async fn shared_config(address: &S3Address) -> SdkConfig {
+fn shared_config(address: &S3Address) -> ConfigLoader {
     let http = aws_smithy_http_client::Builder::new()
         .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
         .build_https();
@@ -121,8 +134,8 @@ async fn shared_config(address: &S3Address) -> SdkConfig {
         (None, None) => None,
     };
     match region {
-        Some(region) => loader.region(Region::new(region.to_owned())).load().await,
-        None => loader.load().await,
+        Some(region) => loader.region(Region::new(region.to_owned())),
+        None => loader,
     }
 }
 
