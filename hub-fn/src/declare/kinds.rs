@@ -130,7 +130,7 @@ pub struct Cluster {
     pub kind: ClusterKind,
     /// Its name and labels.
     pub metadata: ClusterMetadata,
-    /// Nothing yet has a place here; it may be left out.
+    /// A mapping without fields; it may be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<Empty>,
 }

@@ -279,16 +279,4 @@ proptest! {
         let reading = read([("a.yaml", &text)]);
         prop_assert!(reading.mistakes.len() <= MISTAKES_LIMIT);
     }
-
-    #[test]
-    fn a_cut_repository_never_reads_as_a_smaller_whole_one(cut in 1usize..400) {
-        let file = format!("{}---\n{}", everywhere("a"), everywhere("b"));
-        let cut = cut.min(file.len() - 1);
-        let reading = read([("a.yaml", &file[..cut])]);
-        let whole = reading.fleet.services.len() == 2;
-        let at_a_boundary = file[cut..].starts_with("---") || file[..cut].trim_end().ends_with("---")
-            || file[..cut].trim_end().trim_end_matches('-').ends_with("{}\n");
-        let nothing_ours = !file[..cut].contains("farshore.dev/");
-        prop_assert!(whole || at_a_boundary || nothing_ours || !reading.is_complete(), "{:?}", &file[..cut]);
-    }
 }
