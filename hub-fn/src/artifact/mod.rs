@@ -1,16 +1,15 @@
 //! A service's content as one blob: the same files give the same bytes, wherever and whenever it is
 //! packed.
 //!
-//! - [`files`]: what an artifact is made from; [`Files`] is read by [`closure`], and
-//!   [`crate::source::Tree`] is one.
-//! - [`closure`]: which files a service needs: those below its path and, for kustomize, whatever its
+//! - [`Files`]: what an artifact is made from; [`crate::source::Tree`] is one.
+//! - [`closure()`]: which files a service needs: those below its path and, for kustomize, whatever its
 //!   kustomizations name in the same repository.
 //! - [`pack()`]: those files as a deterministic tar, compressed with zstd.
 //!
 //! Nothing here reads a clock, a disk or the network.
 
-pub mod closure;
-pub mod files;
+mod closure;
+mod files;
 mod kustomization;
 mod pack;
 #[cfg(test)]

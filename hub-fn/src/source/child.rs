@@ -129,3 +129,30 @@ impl Drop for UploadPack {
         child.wait().ok();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Limits;
+    use super::*;
+
+    #[test]
+    fn a_child_that_hangs_is_ended_at_the_limit() {
+        let limits = Limits { idle: Duration::from_millis(50), ..Limits::default() };
+        let meter = Meter::start(limits);
+        let mut child =
+            Command::new("sleep").arg("600").stdout(Stdio::piped()).spawn().expect("sleep is on PATH");
+        let output = child.stdout.take().expect("it was given a pipe");
+        let child = Arc::new(Mutex::new(child));
+        let watch = watch(child.clone(), meter.clone()).expect("a thread starts");
+        let upload = UploadPack { child: child.clone(), watch: Some(watch), meter: meter.clone() };
+        let mut nothing = Vec::new();
+        Metered::new(output, meter.clone(), |_, error| error).read_to_end(&mut nothing).expect("it ended");
+        drop(upload);
+        let url = "file:///a".parse().expect("a URL");
+        assert!(matches!(meter.explain(&url, "cut".into()), SourceError::Stalled { .. }));
+        let ended = child.lock().expect("no panic").try_wait().expect("our own child");
+        assert!(ended.is_some(), "no child is left behind");
+    }
+}

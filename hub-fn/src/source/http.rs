@@ -12,6 +12,7 @@ use gix::protocol::transport::client::blocking_io::http::reqwest::{self as clien
 use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, Options, PostBodyDataKind, PostResponse, Transport as HttpTransport,
 };
+use reqwest::StatusCode;
 
 use super::meter::{Meter, Metered, Stop};
 use super::{GitUrl, SourceError};
@@ -90,37 +91,53 @@ impl MeteredHttp {
     }
 }
 
-/// Tells the meter what went wrong, and passes the error on without its body, which it may share.
+/// Tells the meter what went wrong: the HTTP library's error is known only here.
 fn judge(meter: &Meter, error: io::Error) -> io::Error {
-    let kind = error.kind();
     if error.get_ref().is_some_and(|inner| inner.is::<AuthenticationRequired>()) {
         meter.stop(Stop::NotFound("401 Unauthorized".to_owned()));
         return error;
     }
-    let seen = error.get_ref().and_then(|inner| find_client_error(inner));
-    let Some((status, timed_out)) = seen else {
-        meter.stop(Stop::Unreachable(Box::new(error)));
-        return io::Error::new(kind, "the connection broke off");
+    let (kind, seen) = (error.kind(), seen(&error));
+    meter.stop(match seen.status {
+        Some(status) if status.is_client_error() && !is_busy(status) => Stop::NotFound(status.to_string()),
+        Some(status) => Stop::Unreachable(format!("it answers {status}").into()),
+        None if seen.timed_out => Stop::Stalled,
+        None => Stop::Unreachable(seen.innermost.into()),
+    });
+    io::Error::new(kind, "the server did not answer")
+}
+
+fn is_busy(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT
+}
+
+/// What an error's causes have to say.
+#[derive(Default)]
+struct Seen {
+    status: Option<StatusCode>,
+    timed_out: bool,
+    /// The last two causes: the ones before them only wrap them, and repeat the URL.
+    innermost: String,
+}
+
+fn seen(error: &io::Error) -> Seen {
+    let first: &(dyn Error + 'static) = match error.get_ref() {
+        Some(inner) => match inner.downcast_ref::<gix::Error>() {
+            Some(known) => known.iter_errors().find(|cause| cause.is::<reqwest::Error>()).unwrap_or(known),
+            None => inner,
+        },
+        None => error,
     };
-    match status {
-        Some(status) if status.is_client_error() && status.as_u16() != 429 => {
-            meter.stop(Stop::NotFound(status.to_string()));
+    let mut seen = Seen { timed_out: error.kind() == io::ErrorKind::TimedOut, ..Seen::default() };
+    let mut texts: Vec<String> = Vec::new();
+    for cause in std::iter::successors(Some(first), |&cause| cause.source()) {
+        if let Some(known) = cause.downcast_ref::<reqwest::Error>() {
+            seen.status = seen.status.or(known.status());
+            seen.timed_out |= known.is_timeout();
         }
-        Some(_) | None if timed_out => meter.stop(Stop::Stalled),
-        Some(_) | None => meter.stop(Stop::Unreachable(Box::new(error))),
+        texts.push(cause.to_string());
     }
-    io::Error::new(kind, "the server could not be asked")
-}
-
-fn find_client_error(error: &(dyn Error + 'static)) -> Option<(Option<reqwest::StatusCode>, bool)> {
-    if let Some(known) = error.downcast_ref::<gix::Error>()
-        && let Some(found) = known.iter_errors().find_map(client_error)
-    {
-        return Some(found);
-    }
-    std::iter::successors(Some(error), |&error| error.source()).find_map(client_error)
-}
-
-fn client_error(error: &(dyn Error + 'static)) -> Option<(Option<reqwest::StatusCode>, bool)> {
-    error.downcast_ref::<reqwest::Error>().map(|error| (error.status(), error.is_timeout()))
+    texts.dedup();
+    seen.innermost = texts.split_off(texts.len().saturating_sub(2)).join(": ");
+    seen
 }

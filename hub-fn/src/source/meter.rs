@@ -61,6 +61,7 @@ impl Meter {
         })
     }
 
+    #[cfg(feature = "git-http")]
     pub(super) fn limits(&self) -> Limits {
         self.limits
     }

@@ -22,7 +22,7 @@ pub(crate) mod testing;
 mod tree;
 mod url;
 
-pub use commit::{BadBranch, BadCommit, Branch, CommitId};
+pub use commit::{BadBranch, BadCommit, Branch, BranchName, CommitId};
 pub use error::{Cause, SourceError};
 pub use meter::Limits;
 pub use mirror::{Descent, Mirror};
