@@ -1,22 +1,35 @@
 //! The agent: keeps a site at its last accepted state, hub or no hub.
 //!
+//! ```text
+//! wire -> hub client -> verify -> store -> render -> plan -> apply -> report (outbox) -> wire
+//!                                  ^ boot starts here
+//! ```
+//!
 //! - [`hub`]: the client of a hub.
 //! - [`identity`]: how a site joins its fleet.
+//! - [`verify`]: whether what a hub offers is believed (pure).
+//! - [`store`]: the state folder, which survives power cuts.
+//! - [`decide`]: what to do with every service (pure).
+//! - [`render`]: from an artifact to manifests.
 //! - [`object`]: one Kubernetes object as a document, and our marks on it.
 //! - [`plan`]: what to do with one service's objects (pure).
-//! - [`store`]: the state folder, which survives power cuts.
-//! - [`render`]: from an artifact to manifests.
+//! - [`apply`]: does it.
 //! - [`target`]: where objects live.
-//! - [`verify`]: whether what a hub offers is believed (pure).
+//! - [`reconcile`]: one pass over all services.
+//! - [`schedule`]: when a site polls (pure).
 //!
 //! Tasks: `hub::connection` spawns one per connection, which moves its bytes; the requests and bodies
 //! on that connection join it, and the last of them to be dropped ends it.
 
+pub mod apply;
+pub mod decide;
 pub mod hub;
 pub mod identity;
 pub mod object;
 pub mod plan;
-pub mod store;
+pub mod reconcile;
 pub mod render;
+pub mod schedule;
+pub mod store;
 pub mod target;
 pub mod verify;

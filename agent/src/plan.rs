@@ -21,6 +21,9 @@ pub struct Inventory {
     /// The signed revision of the last complete render after which nothing was left to remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Digest>,
+    /// Which life of the service these objects belong to: a tombstone names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
 }
 
 /// One object of an [`Inventory`].
@@ -96,7 +99,7 @@ pub enum Operation {
     /// Bring an object to its desired state.
     Apply(Box<Manifest>, Cause),
     /// Remove an object that left.
-    Delete(Item),
+    Delete(Box<Item>),
 }
 
 /// Why objects that left stay for the moment.
@@ -178,7 +181,9 @@ pub fn plan(
     let leaving: Vec<&Item> = inventory.items.iter().filter(|item| !wanted.contains(&item.key)).collect();
     match hold(leaving.len(), inventory, completeness, removal) {
         Some(held) => plan.held = Some(held),
-        None => plan.operations.extend(leaving.into_iter().cloned().map(Operation::Delete)),
+        None => {
+            plan.operations.extend(leaving.into_iter().map(|item| Operation::Delete(Box::new(item.clone()))))
+        }
     }
     plan
 }
@@ -239,7 +244,7 @@ mod tests {
 
     fn state(manifests: &[Manifest], settled: Option<Digest>) -> (Inventory, Vec<Result<Live, ObjectError>>) {
         let (items, live) = manifests.iter().map(in_place).unzip();
-        (Inventory { items, settled }, live)
+        (Inventory { items, settled, incarnation: Some(1) }, live)
     }
 
     fn revision(text: &str) -> Removal {

@@ -106,6 +106,14 @@ impl Content {
         Ok(download)
     }
 
+    /// The artifacts that are here whole. They are verified when they are read, not now.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn present(&self) -> Result<BTreeSet<Digest>, StoreError> {
+        Ok(files::list(&self.dir)?.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
     /// Removes every artifact and partial download that is not in `keep`. Gives how many went.
     ///
     /// # Errors

@@ -23,6 +23,8 @@ pub struct Healthy {
     pub artifact: Digest,
     /// The commit that it was made from.
     pub commit: String,
+    /// The signed revision that was healthy.
+    pub revision: Digest,
     /// The service's entry in the group document.
     pub entry: Value,
 }
@@ -89,7 +91,7 @@ mod tests {
         let store = Store::open(temp.path()).expect("new");
         let web: Name = "web".parse().expect("a name");
         assert_eq!(store.inventory(&web).expect("readable"), Found::Absent);
-        let inventory = Inventory { items: vec![], settled: Some(Digest::of(b"1")) };
+        let inventory = Inventory { items: vec![], settled: Some(Digest::of(b"1")), incarnation: Some(1) };
         store.save_inventory(&web, &inventory).expect("written");
         assert_eq!(store.inventory(&web).expect("readable"), Found::Good(inventory));
         assert_eq!(store.services_with_inventory().expect("listed"), vec![web.clone()]);
@@ -104,7 +106,8 @@ mod tests {
         let temp = tempfile::tempdir().expect("a folder");
         let store = Store::open(temp.path()).expect("new");
         let entry = serde_json::json!({"name": "web"});
-        let healthy = Healthy { artifact: Digest::of(b"a"), commit: "c".into(), entry };
+        let healthy =
+            Healthy { artifact: Digest::of(b"a"), commit: "c".into(), revision: Digest::of(b"r"), entry };
         let all = BTreeMap::from([("web".parse().expect("a name"), healthy)]);
         store.save_healthy(&all).expect("written");
         assert_eq!(store.healthy().expect("readable"), Found::Good(all));

@@ -1,0 +1,390 @@
+//! The reconciler: one pass over all services of the site, with or without a hub.
+//!
+//! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
+//! tells of every pass by an `mpsc` channel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use farshore_shared::digest::Digest;
+use farshore_shared::exit::chain;
+use farshore_shared::names::Name;
+use farshore_shared::wire::{ObjectFailure, ServiceEntry, ServiceState, ServiceStatus};
+use tracing::{info, warn};
+
+use crate::apply::{self, Desired, Ledger, Outcome};
+use crate::decide::{self, Holding, Work};
+use crate::object::{Manifest, ObjectKey, Owner};
+use crate::plan::{Completeness, Inventory, Removal};
+use crate::render::{self, Limits, Site, Tools};
+use crate::store::{Found, Healthy, Prune, Store, StoreError};
+use crate::target::{ObjectError, Retry, Target};
+use crate::verify::Documents;
+
+/// The most failures of one service that a status tells of.
+const FAILURES_TOLD: usize = 20;
+/// The most characters of one message.
+const MESSAGE_LIMIT: usize = 400;
+
+/// What is to be enforced.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    /// The accepted documents, if any.
+    pub documents: Option<Arc<Documents>>,
+    /// Whether anything may be removed.
+    pub prune: Prune,
+}
+
+/// What one pass found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Every service, by name.
+    pub services: Vec<ServiceStatus>,
+    /// What a person should look at.
+    pub alarms: Vec<String>,
+    /// The documents that were enforced.
+    pub holds: Option<farshore_shared::wire::Holds>,
+    /// Whether the target answered.
+    pub reached: bool,
+}
+
+/// What a service rendered to, as long as its signed revision stays.
+struct Rendered {
+    revision: Digest,
+    manifests: Vec<Manifest>,
+    failures: Vec<ObjectError>,
+    mistakes: Vec<String>,
+}
+
+impl Rendered {
+    fn completeness(&self) -> Completeness {
+        if self.failures.is_empty() && self.mistakes.is_empty() {
+            Completeness::Complete
+        } else {
+            Completeness::Partial
+        }
+    }
+}
+
+/// The reconciler of one site.
+pub struct Reconciler<T> {
+    store: Arc<Store>,
+    target: T,
+    cluster: Name,
+    tools: Tools,
+    rendered: BTreeMap<Name, Rendered>,
+    repairs: BTreeMap<Name, u64>,
+}
+
+struct Inventories<'a> {
+    store: &'a Store,
+    service: &'a Name,
+}
+
+impl Ledger for Inventories<'_> {
+    fn save(&self, inventory: &Inventory) -> Result<(), StoreError> {
+        self.store.save_inventory(self.service, inventory)
+    }
+}
+
+impl<T: Target> Reconciler<T> {
+    /// A reconciler that has done nothing yet.
+    #[must_use]
+    pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
+        Self { store, target, cluster, tools, rendered: BTreeMap::new(), repairs: BTreeMap::new() }
+    }
+
+    /// Looks at every service once, and repairs what is not as it should be.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the state folder cannot be read at all.
+    pub async fn pass(&mut self, orders: &Orders) -> Result<Pass, StoreError> {
+        let mut pass = Pass { holds: orders.documents.as_deref().map(holds), ..Pass::default() };
+        let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
+        let content = self.store.content().present()?;
+        let documents = orders.documents.as_deref().map(|documents| (&documents.roster, &documents.group));
+        let holding = Holding {
+            documents,
+            prune: orders.prune,
+            healthy: &healthy,
+            in_place: &in_place,
+            content: &content,
+        };
+        let work = decide::decide(&holding);
+        if let Err(unreachable) = self.target.ready().await {
+            pass.services = work.iter().map(|work| waiting(work, &unreachable.to_string())).collect();
+            return Ok(pass);
+        }
+        pass.reached = true;
+        let labels = documents.map(|(roster, _)| roster.labels.clone()).unwrap_or_default();
+        let site = Site { cluster: self.cluster.clone(), labels };
+        let (mut done, mut now_healthy) = (BTreeSet::new(), healthy.clone());
+        for work in work {
+            let work = decide::after_dependencies(&holding, work, &done);
+            let status = self.one(&work, &site, orders.prune, &mut now_healthy).await;
+            if status.state == ServiceState::Applied {
+                done.insert(status.name.clone());
+            }
+            pass.services.push(status);
+        }
+        if now_healthy != healthy {
+            self.store.save_healthy(&now_healthy)?;
+        }
+        pass.services.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(pass)
+    }
+
+    fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
+        Ok(match self.store.healthy()? {
+            Found::Good(healthy) => healthy,
+            Found::Absent => BTreeMap::new(),
+            Found::Corrupt(why) => {
+                pass.alarms.push(format!("the record of what was last healthy is corrupt: {why}"));
+                BTreeMap::new()
+            }
+        })
+    }
+
+    /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
+    /// nothing is deleted that is not listed.
+    fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
+        let mut in_place = BTreeMap::new();
+        for service in self.store.services_with_inventory()? {
+            let incarnation = match self.store.inventory(&service)? {
+                Found::Good(inventory) => inventory.incarnation,
+                Found::Absent => continue,
+                Found::Corrupt(why) => {
+                    pass.alarms.push(format!(
+                        "the inventory of {service} is corrupt, what it listed is kept: {why}"
+                    ));
+                    None
+                }
+            };
+            in_place.insert(service, incarnation);
+        }
+        Ok(in_place)
+    }
+
+    async fn one(
+        &mut self,
+        work: &Work,
+        site: &Site,
+        prune: Prune,
+        healthy: &mut BTreeMap<Name, Healthy>,
+    ) -> ServiceStatus {
+        match work {
+            Work::Enforce { entry, revision, note } => {
+                let status = self.enforce(entry, *revision, note.as_deref(), site, prune).await;
+                if status.state == ServiceState::Applied {
+                    let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
+                    let was = Healthy { artifact, commit, revision: *revision, entry: entry.to_value() };
+                    healthy.insert(entry.name.clone(), was);
+                }
+                status
+            }
+            Work::Remove(name) => {
+                let status = self.remove(name).await;
+                if status.state == ServiceState::Applied {
+                    healthy.remove(name);
+                    self.rendered.remove(name);
+                }
+                status
+            }
+            Work::Blocked { why, .. } => waiting(work, why),
+        }
+    }
+
+    async fn enforce(
+        &mut self,
+        entry: &ServiceEntry,
+        revision: Digest,
+        note: Option<&str>,
+        site: &Site,
+        prune: Prune,
+    ) -> ServiceStatus {
+        let mut status = blank(entry.name.clone(), &entry.revision.commit);
+        if let Err(message) = self.render(entry, revision, site).await {
+            (status.state, status.message) = (ServiceState::Failed, short(&message));
+            return status;
+        }
+        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
+        let mut desired = Desired {
+            manifests: rendered.manifests.clone(),
+            completeness: rendered.completeness(),
+            removal: decide::removal(entry, revision, prune),
+            revision: Some((revision, entry.incarnation)),
+        };
+        let doubles = take_doubles(&mut desired);
+        let result = self.apply(&entry.name, desired).await;
+        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
+        match result {
+            Ok(mut outcome) => {
+                outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
+                self.tell(&entry.name, &outcome);
+                let repairs = self.repairs.entry(entry.name.clone()).or_default();
+                *repairs += outcome.repaired as u64;
+                status.repairs = *repairs;
+                fill(&mut status, &outcome, &self.rendered[&entry.name].mistakes, note);
+            }
+            Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
+        }
+        status
+    }
+
+    async fn remove(&mut self, name: &Name) -> ServiceStatus {
+        let mut status = blank(name.clone(), "");
+        let desired = Desired {
+            manifests: vec![],
+            completeness: Completeness::Complete,
+            removal: Removal::Tombstone,
+            revision: None,
+        };
+        match self.apply(name, desired).await {
+            Ok(outcome) => {
+                self.tell(name, &outcome);
+                fill(&mut status, &outcome, &[], None);
+                if status.state == ServiceState::Applied {
+                    status.message = "removed".to_owned();
+                }
+            }
+            Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
+        }
+        status
+    }
+
+    async fn apply(&self, service: &Name, desired: Desired) -> Result<Outcome, StoreError> {
+        let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
+        let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
+        let ledger = Inventories { store: &self.store, service };
+        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger).await
+    }
+
+    /// Renders unless that has been done for this revision and everything found its place.
+    async fn render(&mut self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<(), String> {
+        let is_known =
+            |known: &Rendered| known.revision == revision && known.completeness() == Completeness::Complete;
+        if self.rendered.get(&entry.name).is_some_and(is_known) {
+            return Ok(());
+        }
+        let blob = match self.store.content().get(entry.artifact.digest).map_err(|error| chain(&error))? {
+            Found::Good(blob) => blob,
+            Found::Absent => return Err("its content is not here".to_owned()),
+            Found::Corrupt(why) => {
+                return Err(format!("its content is corrupt and will be fetched again: {why}"));
+            }
+        };
+        let content =
+            render::unpack(&blob, &entry.artifact, &Limits::default()).map_err(|error| chain(&error))?;
+        drop(blob);
+        let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
+        let located = self.target.locate(out.manifests, entry.namespace.as_deref()).await;
+        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
+        let (mut manifests, mut failures) = (vec![], vec![]);
+        for manifest in located {
+            match manifest {
+                Ok(mut manifest) => {
+                    manifest.mark(&owner);
+                    manifests.push(manifest);
+                }
+                Err(error) => failures.push(error),
+            }
+        }
+        let mistakes = out.mistakes.iter().map(ToString::to_string).collect();
+        self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
+        Ok(())
+    }
+
+    fn tell(&self, service: &Name, outcome: &Outcome) {
+        let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
+        if changed + repaired + removed > 0 {
+            info!(%service, changed, repaired, removed, "objects written");
+        }
+        for failure in failures.iter().take(FAILURES_TOLD) {
+            warn!(%service, object = %failure.key, "{}", failure.message);
+        }
+        if let Some(held) = held {
+            warn!(%service, "{held}");
+        }
+    }
+}
+
+/// Two manifests for one object: neither is applied, for nobody said which one is meant.
+fn take_doubles(desired: &mut Desired) -> Vec<ObjectError> {
+    let mut origins: BTreeMap<ObjectKey, Vec<String>> = BTreeMap::new();
+    for manifest in &desired.manifests {
+        origins.entry(manifest.key.clone()).or_default().push(manifest.origin.clone());
+    }
+    origins.retain(|_, origins| origins.len() > 1);
+    if origins.is_empty() {
+        return vec![];
+    }
+    desired.manifests.retain(|manifest| !origins.contains_key(&manifest.key));
+    desired.completeness = Completeness::Partial;
+    let error = |(key, origins): (ObjectKey, Vec<String>)| ObjectError {
+        key,
+        message: format!("two manifests describe it ({}): keep one", origins.join(" and ")),
+        retry: Retry::Pointless,
+    };
+    origins.into_iter().map(error).collect()
+}
+
+fn holds(documents: &Documents) -> farshore_shared::wire::Holds {
+    let Documents { roster, group, .. } = documents;
+    farshore_shared::wire::Holds { epoch: group.epoch, roster: roster.sequence, group: group.sequence }
+}
+
+fn blank(name: Name, commit: &str) -> ServiceStatus {
+    let (state, message) = (ServiceState::Waiting, String::new());
+    ServiceStatus {
+        name,
+        commit: commit.to_owned(),
+        state,
+        message,
+        objects: 0,
+        failures: vec![],
+        repairs: 0,
+    }
+}
+
+fn waiting(work: &Work, why: &str) -> ServiceStatus {
+    // A service whose very name cannot be read is reported under a name of our own.
+    let name = work.name().parse().unwrap_or_else(|_| "unreadable".parse().expect("a good name"));
+    let commit = match work {
+        Work::Enforce { entry, .. } => entry.revision.commit.as_str(),
+        Work::Remove(_) | Work::Blocked { .. } => "",
+    };
+    ServiceStatus { message: short(why), ..blank(name, commit) }
+}
+
+fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[String], note: Option<&str>) {
+    status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
+    let failure =
+        |error: &ObjectError| ObjectFailure { object: error.key.to_string(), message: short(&error.message) };
+    status.failures = outcome.failures.iter().take(FAILURES_TOLD).map(failure).collect();
+    let (failed, broken) = (outcome.failures.len(), mistakes.len());
+    (status.state, status.message) = match (&outcome.held, note) {
+        _ if failed + broken > 0 => {
+            let first = mistakes.first().cloned().or_else(|| Some(outcome.failures.first()?.to_string()));
+            let first = first.unwrap_or_default();
+            (
+                ServiceState::Failed,
+                format!(
+                    "{} of {} objects failed; {first}",
+                    failed + broken,
+                    failed + broken + outcome.objects
+                ),
+            )
+        }
+        (Some(held), _) => (ServiceState::Held, held.to_string()),
+        (None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
+        (None, None) => (ServiceState::Applied, String::new()),
+    };
+    status.message = short(&status.message);
+}
+
+fn short(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_LIMIT) {
+        None => message.to_owned(),
+        Some((end, _)) => format!("{}...", &message[..end]),
+    }
+}

@@ -1,0 +1,71 @@
+//! When a site polls. Pure: every site has its own phase, hashed from its name, so that a fleet's polls
+//! are spread over the interval whatever happened before: an outage, a power cut, a wake to everybody.
+//!
+//! A failed poll changes nothing about when the next one is due. A hub that was away for a day is
+//! polled at the same even rate as before.
+
+use std::time::Duration;
+
+use farshore_shared::retry::hashed_share;
+
+/// The share of the interval by which single polls differ from a site's phase.
+const JITTER: f64 = 0.1;
+
+/// How long after `now` (since the Unix epoch) the next poll is due: in the next round at this site's
+/// phase, moved by up to a tenth of the interval that differs from round to round.
+///
+/// Never zero; at most a little more than two intervals.
+#[must_use]
+pub fn until_next_poll(name: &str, interval: Duration, now: Duration) -> Duration {
+    let interval = interval.max(Duration::from_secs(1));
+    let phase = interval.mul_f64(hashed_share(&["phase", name]));
+    let round = now.saturating_sub(phase).as_nanos() / interval.as_nanos();
+    let mut next = round;
+    loop {
+        let share = hashed_share(&["jitter", name, &next.to_string()]);
+        let start = u64::try_from(next * interval.as_nanos() / 1_000_000).unwrap_or(u64::MAX);
+        let due = Duration::from_millis(start) + phase + interval.mul_f64(JITTER * share);
+        // Half an interval at least lies between two polls, so that one that was early is not repeated.
+        if next > round && due > now + interval.mul_f64(0.5) {
+            return due - now;
+        }
+        next += 1;
+    }
+}
+
+/// A duration around `about` that differs from site to site and round to round by up to a tenth.
+#[must_use]
+pub fn about(name: &str, about: Duration, round: u64) -> Duration {
+    about.mul_f64(0.9 + 0.2 * hashed_share(&["about", name, &round.to_string()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_site_polls_once_an_interval() {
+        let mut now = Duration::from_secs(1_800_000_000);
+        let start = now;
+        for _ in 0..1000 {
+            let wait = until_next_poll("shop-7", MINUTE, now);
+            assert!(wait > MINUTE / 2 && wait < 2 * MINUTE + MINUTE / 5, "{wait:?}");
+            now += wait;
+        }
+        let mean = (now - start).as_secs_f64() / 1000.0;
+        assert!((59.0..61.5).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_fleet_that_boots_in_one_moment_polls_spread() {
+        let now = Duration::from_secs(1_800_000_000);
+        let mut by_second = [0_u32; 60];
+        for n in 0..6000 {
+            let due = now + until_next_poll(&format!("shop-{n}"), MINUTE, now);
+            by_second[usize::try_from(due.as_secs() % 60).expect("a second of a minute")] += 1;
+        }
+        assert!(by_second.iter().all(|n| (60..140).contains(n)), "{by_second:?}");
+    }
+}
