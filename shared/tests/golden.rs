@@ -292,8 +292,7 @@ fn a_join_token_has_exactly_this_text_and_still_proves_itself() {
     assert_golden("join-token.txt", text.as_bytes());
     let read: JoinToken = text.parse().expect("a whole token");
     assert_eq!((read.claims.clone(), read.root), (token().claims, token().root));
-    let EnrollRequest { claims, cluster, key, sealing_key, proof } = enroll_request();
-    assert!(is_proven(&token_key(), &claims, &cluster, &key, &sealing_key, &proof));
+    assert!(is_proven(&token_key(), &enroll_request()));
 }
 
 #[test]
