@@ -231,8 +231,11 @@ async fn delete_all<T: Target>(
     deletions.sort_by_key(|item| std::cmp::Reverse(rank(&item.key)));
     let mut gone = BTreeSet::new();
     for batch in deletions.chunk_by(|a, b| rank(&a.key) == rank(&b.key)) {
-        let results: Vec<_> = stream::iter(batch)
-            .map(|item| async move { (item, target.delete(owner, item).await) })
+        let results: Vec<_> = stream::iter(batch.to_vec())
+            .map(|item| async move {
+                let deleted = target.delete(owner, &item).await;
+                (item, deleted)
+            })
             .buffer_unordered(IN_FLIGHT)
             .collect()
             .await;
@@ -240,10 +243,10 @@ async fn delete_all<T: Target>(
             match result {
                 Ok(Deleted::Gone) => {
                     outcome.removed += 1;
-                    gone.insert(item.key.clone());
+                    gone.insert(item.key);
                 }
                 Ok(Deleted::NotOurs) => {
-                    gone.insert(item.key.clone());
+                    gone.insert(item.key);
                 }
                 Err(error) => outcome.failures.push(error),
             }

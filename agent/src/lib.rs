@@ -5,6 +5,8 @@
 //!                                  ^ boot starts here
 //! ```
 //!
+//! - [`config`], [`agent`]: what an agent is told, and its one loop, with all tasks.
+//! - [`courier`]: everything said to and heard from the hub; [`schedule`]: when (pure).
 //! - [`hub`]: the client of a hub.
 //! - [`identity`]: how a site joins its fleet.
 //! - [`verify`]: whether what a hub offers is believed (pure).
@@ -16,12 +18,15 @@
 //! - [`apply`]: does it.
 //! - [`target`]: where objects live.
 //! - [`reconcile`]: one pass over all services.
-//! - [`schedule`]: when a site polls (pure).
+//! - [`report`]: what a site says of itself.
 //!
 //! Tasks: `hub::connection` spawns one per connection, which moves its bytes; the requests and bodies
 //! on that connection join it, and the last of them to be dropped ends it.
 
+pub mod agent;
 pub mod apply;
+pub mod config;
+pub mod courier;
 pub mod decide;
 pub mod hub;
 pub mod identity;
@@ -29,6 +34,7 @@ pub mod object;
 pub mod plan;
 pub mod reconcile;
 pub mod render;
+pub mod report;
 pub mod schedule;
 pub mod store;
 pub mod target;

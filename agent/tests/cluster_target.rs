@@ -12,10 +12,16 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 mod cluster;
+mod target_contract;
 
 use cluster::{Place, assert_untouched, config_map, definition, deployment, till, untouched};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_cluster_keeps_every_promise_of_a_target() {
+    target_contract::holds(&Place::named("contract").await).await;
+}
 
 #[tokio::test]
 async fn a_foreign_change_to_an_owned_field_is_seen_and_put_back() {

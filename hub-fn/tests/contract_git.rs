@@ -82,7 +82,7 @@ async fn failing_refusing_and_unknown_servers_are_unreachable() {
     let (mirror, failed) = fetch(mirror(&folder), &server.url(), "", Limits::default()).await;
     let failed = failed.expect_err("status 500");
     assert!(matches!(failed, SourceError::Unreachable { .. }), "{failed:?}");
-    server.stop().await;
+    server.stop().await.expect("its port closes");
     let (mirror, refused) = fetch(mirror, &server.url(), "", Limits::default()).await;
     let refused = refused.expect_err("nobody listens");
     assert!(matches!(refused, SourceError::Unreachable { .. }), "{refused:?}");

@@ -8,8 +8,8 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Requests are logged one by one only where somebody asked for it.
-const DEFAULT: &str = "info,farshore::requests=warn";
+/// Requests and polls are logged one by one only where somebody asked for it.
+const DEFAULT: &str = "info,farshore::requests=warn,farshore::polls=warn";
 
 /// Starts logging. Called once, by `main`.
 pub fn start() {

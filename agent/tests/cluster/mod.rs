@@ -1,5 +1,7 @@
 //! An API server that the tests of one run share, and a place of its own in it for each test.
 
+mod contract;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 

@@ -20,8 +20,8 @@ pub(super) enum Fault {
     /// The API said no.
     #[error("refused by the API ({}): {}", .0.code, .0.message)]
     Refused(Box<Status>),
-    /// There was no answer.
-    #[error("the API does not answer")]
+    /// The request was not answered, or could not be sent: no connection, no credentials.
+    #[error("cannot reach the API")]
     Silent(#[source] Box<kube::Error>),
     /// There was no whole answer in time.
     #[error("no answer from the API within {0:?}")]

@@ -21,6 +21,7 @@ mod observe;
 mod path;
 mod usable;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +34,7 @@ use connection::{Connection, Request};
 use discovery::Discovery;
 
 use super::{Applied, Deleted, Live, ObjectError, Target, Unreachable};
-use crate::object::{Manifest, ObjectKey, Owner};
+use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 
 /// How long a namespace that was seen active is taken to be so.
@@ -154,8 +155,13 @@ impl Target for Kubernetes {
         Ok(())
     }
 
-    async fn apply(&self, _owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
-        let applied = apply::apply(&self.connection, &self.discovery, manifest).await;
+    async fn apply(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
+        let mut manifest = Cow::Borrowed(manifest);
+        // What is applied without our marks could never be deleted.
+        if !is_marked(&manifest.body, owner) {
+            manifest.to_mut().mark(owner);
+        }
+        let applied = apply::apply(&self.connection, &self.discovery, &manifest).await;
         applied.map_err(|complaint| {
             // The namespace may be what is wrong: the next one who needs it looks.
             if let Some(namespace) = &manifest.key.namespace {

@@ -25,6 +25,10 @@ impl Lock {
     ///
     /// Asked for again and again rather than waited for, because a process that is stopped while it
     /// holds the lock must not stop the others for ever.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "runs on a thread for blocking work, never on an async one"
+    )]
     pub(super) fn take(folder: &Path, key: &Key) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let name = hex::encode(&Digest::of(key.as_str().as_bytes()).as_bytes()[..1]);

@@ -1,0 +1,247 @@
+//! The agent: boots from what is held, then lets the reconciler and the courier work, and tells of it.
+//!
+//! Tasks, and what joins them: the *reconciler* ([`crate::reconcile`]; hears orders by a `watch`
+//! channel, tells of passes by an `mpsc` channel), the *courier* ([`crate::courier`]; the other ends,
+//! the outbox and its `Notify`), and this loop.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use farshore_shared::exit::{Exit, chain};
+use farshore_shared::retry::Schedule;
+use farshore_shared::wire::ServiceState;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{error, info, warn};
+
+use crate::config::{AgentArgs, TargetSpec};
+use crate::courier::{Courier, Notice};
+use crate::identity::JoinError;
+use crate::reconcile::{Orders, Pass, Reconciler};
+use crate::render::Tools;
+use crate::report::{News, Reporter};
+use crate::schedule::about;
+use crate::store::{Keys, Outbox, State, Store, StoreError, outbox};
+use crate::target::Target;
+use crate::target::directory::Directory;
+
+/// About how often everything is told anew, changed or not.
+const FULL: Duration = Duration::from_secs(2 * 3600);
+
+/// Why an agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The state folder.
+    #[error("using the state folder")]
+    Store(#[from] StoreError),
+    /// The site cannot join its fleet.
+    #[error("joining the fleet")]
+    Join(#[source] JoinError),
+    /// The target is described wrongly.
+    #[error("preparing the target")]
+    Target(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A signal handler.
+    #[error("waiting for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+impl AgentError {
+    /// How a program ends with it.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Join(JoinError::TokenNeeded) => Exit::Usage,
+            Self::Store(_) | Self::Join(_) | Self::Target(_) => Exit::BadInput,
+            Self::Signals(_) => Exit::Fault,
+        }
+    }
+}
+
+/// Runs an agent until it is told to stop.
+///
+/// # Errors
+/// [`AgentError`], whose [`AgentError::exit`] says how the program ends.
+pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
+    match args.target.clone() {
+        TargetSpec::Directory(path) => run_with(args, Directory::open(path)).await,
+        TargetSpec::Kubernetes => kubernetes(args).await,
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+async fn kubernetes(args: AgentArgs) -> Result<Exit, AgentError> {
+    use crate::target::kubernetes::{Kubernetes, Options};
+    let target = Kubernetes::connect(args.kubeconfig.as_deref(), Options::default()).await;
+    let target = target.map_err(|error| AgentError::Target(error.into()))?;
+    info!(api = target.url(), "Kubernetes");
+    run_with(args, target).await
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn kubernetes(_: AgentArgs) -> Result<Exit, AgentError> {
+    Err(AgentError::Target("this program was built without Kubernetes (feature kubernetes)".into()))
+}
+
+async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentError> {
+    let store = Arc::new(Store::open(&args.state)?);
+    let keys = Arc::new(store.keys(&args.name)?);
+    let state = store.state()?;
+    greet(&args, &state);
+    let outbox = Arc::new(Mutex::new(store.outbox(outbox::DEFAULT_LIMIT)?));
+    let documents = state.documents.clone().good().map(Arc::new);
+    let (orders, ordered) = watch::channel(Orders { documents, prune: state.prune });
+    let (passes, passed) = mpsc::channel(4);
+    let (notices, noticed) = mpsc::channel(4);
+    let told = Arc::new(Notify::new());
+    let poll = args.poll.map(|poll| poll.0);
+    let tools = Tools::find(|name| std::env::var_os(name));
+    let reconciler = Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools);
+    let courier = Courier {
+        store,
+        keys: Arc::clone(&keys),
+        hub: args.hub.clone(),
+        join: args.join.clone(),
+        poll,
+        held: state.held(),
+        prune: state.prune,
+        orders,
+        outbox: Arc::clone(&outbox),
+        told: Arc::clone(&told),
+        notices,
+    };
+    let reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
+    let talking = tokio::spawn(courier.run());
+    let desk =
+        Desk { keys, outbox, told, reporter: Reporter::default(), pass: None, alarms: state.alarms, poll };
+    let end = desk.run(passed, noticed).await;
+    // Both may be cut anywhere: what they write is whole or invisible.
+    reconciling.abort();
+    talking.abort();
+    end
+}
+
+fn greet(args: &AgentArgs, state: &State) {
+    for alarm in &state.alarms {
+        warn!("{alarm}");
+    }
+    match state.documents.clone().good() {
+        Some(documents) => {
+            let (group, services) = (documents.group.sequence, documents.group.services.len());
+            info!(cluster = %args.name, group, services, "enforcing what is held");
+        }
+        None => info!(cluster = %args.name, "nothing is held yet"),
+    }
+}
+
+/// The reconciler's loop: at once, then whenever there are new orders, and once a sweep.
+async fn reconcile<T: Target>(
+    mut reconciler: Reconciler<T>,
+    mut orders: watch::Receiver<Orders>,
+    passes: mpsc::Sender<Pass>,
+    args: AgentArgs,
+) {
+    let sweep = args.sweep.0;
+    let mut retry = Schedule::new(Duration::from_secs(2), sweep);
+    let mut round = 0;
+    loop {
+        round += 1;
+        let current = orders.borrow_and_update().clone();
+        let wait = match reconciler.pass(&current).await {
+            Ok(pass) => {
+                let calm = pass.reached && pass.services.iter().all(is_calm);
+                let gone = passes.send(pass).await.is_err();
+                match calm {
+                    _ if gone => return,
+                    true => {
+                        retry.reset();
+                        about(args.name.as_str(), sweep, round)
+                    }
+                    false => retry.next_delay(),
+                }
+            }
+            Err(failure) => {
+                error!(error = %chain(&failure), "the state folder cannot be read");
+                retry.next_delay()
+            }
+        };
+        // Cancel-safe: a change that is not taken stays visible.
+        tokio::select! {
+            () = sleep(wait) => {}
+            changed = orders.changed() => {
+                // The courier has ended; what is held is enforced as long as this process runs.
+                if changed.is_err() {
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_calm(service: &farshore_shared::wire::ServiceStatus) -> bool {
+    matches!(service.state, ServiceState::Applied | ServiceState::Held)
+}
+
+/// Where passes become reports.
+struct Desk {
+    keys: Arc<Keys>,
+    outbox: Arc<Mutex<Outbox>>,
+    told: Arc<Notify>,
+    reporter: Reporter,
+    pass: Option<Pass>,
+    alarms: Vec<String>,
+    poll: Option<Duration>,
+}
+
+impl Desk {
+    async fn run(
+        mut self,
+        mut passed: mpsc::Receiver<Pass>,
+        mut noticed: mpsc::Receiver<Notice>,
+    ) -> Result<Exit, AgentError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
+        let mut refresh = Instant::now() + FULL;
+        loop {
+            // Cancel-safe: receiving takes a message or nothing, and the time is kept outside.
+            tokio::select! {
+                Some(pass) = passed.recv() => self.pass = Some(pass),
+                Some(notice) = noticed.recv() => match notice {
+                    Notice::Alarms(alarms) => self.alarms = alarms,
+                    Notice::CannotJoin(failure) => self.cannot_join(failure)?,
+                },
+                () = sleep_until(refresh) => {
+                    self.reporter.refresh();
+                    refresh = Instant::now() + about(self.keys.cluster.as_str(), FULL, 0);
+                }
+                _ = interrupt.recv() => return Ok(Exit::Ok),
+                _ = terminate.recv() => return Ok(Exit::Ok),
+            }
+            self.tell();
+        }
+    }
+
+    /// A site that enforces something goes on without a fleet; one that holds nothing has nothing to do.
+    fn cannot_join(&mut self, failure: JoinError) -> Result<(), AgentError> {
+        let holds = self.pass.as_ref().is_some_and(|pass| pass.holds.is_some() || !pass.services.is_empty());
+        if !holds {
+            return Err(AgentError::Join(failure));
+        }
+        error!(error = %chain(&failure), "this site cannot call its hub; what is held stays in force");
+        self.alarms = vec![chain(&failure)];
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        let Some(pass) = self.pass.clone() else { return };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let poll_seconds = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds).unwrap_or(120);
+        let news = News { pass, alarms: self.alarms.clone(), poll_seconds };
+        let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.reporter.tell(&self.keys, &mut outbox, news, now) {
+            Ok(true) => self.told.notify_one(),
+            Ok(false) => {}
+            Err(failure) => error!(error = %chain(&failure), "a report could not be kept"),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What an agent is told: command line and environment.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use farshore_shared::duration::HumanDuration;
+use farshore_shared::names::Name;
+
+use crate::hub::HubUrl;
+
+/// `farshore agent` and `farshore-agent`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct AgentArgs {
+    /// Where the hub is: https://HOST[:PORT]
+    #[arg(long, env = "FARSHORE_HUB", value_name = "URL")]
+    pub hub: HubUrl,
+    /// Join token: needed until enrolled, ignored after
+    #[arg(long, env = "FARSHORE_JOIN", value_name = "TOKEN", hide_env_values = true)]
+    pub join: Option<String>,
+    /// This site's name in the fleet
+    #[arg(long, env = "FARSHORE_NAME", value_name = "NAME")]
+    pub name: Name,
+    /// Folder for what this site keeps: keys, accepted documents, content, inventory
+    #[arg(long, env = "FARSHORE_STATE", value_name = "DIR")]
+    pub state: PathBuf,
+    /// Where manifests go
+    #[arg(long, env = "FARSHORE_TARGET", value_name = "dir:PATH|kubernetes")]
+    pub target: TargetSpec,
+    /// Kubeconfig for --target kubernetes [default: in the cluster, else $KUBECONFIG]
+    #[arg(long, env = "FARSHORE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How often the hub is asked [default: what the hub says, 2m until it has said it]
+    #[arg(long, env = "FARSHORE_POLL", value_name = "DURATION", value_parser = interval)]
+    pub poll: Option<HumanDuration>,
+    /// How often everything is looked at and repaired
+    #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", default_value = "1m", value_parser = interval)]
+    pub sweep: HumanDuration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farshore agent --hub https://hub.example:8443 --join \"$TOKEN\" --name shop-7 --state /var/lib/farshore --target kubernetes
+  farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 --state ./state --target dir:./manifests --poll 10s";
+
+/// Where manifests go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetSpec {
+    /// Files in a folder.
+    Directory(PathBuf),
+    /// A Kubernetes cluster.
+    Kubernetes,
+}
+
+impl FromStr for TargetSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
+            None if text == "kubernetes" && cfg!(feature = "kubernetes") => Ok(Self::Kubernetes),
+            None if text == "kubernetes" => {
+                Err("this program was built without Kubernetes (feature kubernetes)".into())
+            }
+            _ => Err(format!("a target is dir:PATH or kubernetes (got {text:?})")),
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<HumanDuration, String> {
+    let duration: HumanDuration = text.parse().map_err(|error| format!("{error}"))?;
+    match duration.0.as_secs() {
+        1..=86_400 => Ok(duration),
+        _ => Err(format!("an interval is between 1s and 1d (got {text:?})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_folder_or_kubernetes() {
+        assert_eq!("dir:/srv/x".parse(), Ok(TargetSpec::Directory("/srv/x".into())));
+        for bad in ["dir:", "dir", "/srv/x", "kube", ""] {
+            assert!(bad.parse::<TargetSpec>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_has_bounds() {
+        assert!(interval("1s").is_ok());
+        assert!(interval("0s").is_err());
+        assert!(interval("2d").is_err());
+    }
+}

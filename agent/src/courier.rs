@@ -1,0 +1,416 @@
+//! The courier: everything that is said to and heard from the hub.
+//!
+//! It alone holds the connection and writes the slots. New documents go to the reconciler by a `watch`
+//! channel; reports wait in the outbox and a `Notify` says that there are some; what a person should
+//! hear goes to the agent by an `mpsc` channel.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use farshore_shared::digest::Digest;
+use farshore_shared::exit::chain;
+use farshore_shared::retry::{Schedule, hashed_share, spread};
+use farshore_shared::wire::{Artifact, Desired, Root};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+use crate::hub::{self, Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust, fetch};
+use crate::identity::{self, JoinError, Membership, Progress};
+use crate::reconcile::Orders;
+use crate::schedule::{about, until_next_poll};
+use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
+use crate::verify::{self, Accepted, Change, Clock, Held, Refusal};
+
+/// The poll interval until a group document has said another.
+const POLL: Duration = Duration::from_secs(120);
+/// The longest delay that a server may ask for until a roster has said another.
+const MAX_DELAY: Duration = Duration::from_secs(3600);
+/// About how often everything is fetched and verified anew.
+const FULL: Duration = Duration::from_secs(2 * 3600);
+
+/// What the courier tells the agent.
+#[derive(Debug)]
+pub enum Notice {
+    /// This site cannot join, and trying again does not help.
+    CannotJoin(JoinError),
+    /// What a person should look at, as of the last poll.
+    Alarms(Vec<String>),
+}
+
+/// What the courier is given.
+#[derive(Debug)]
+pub struct Courier {
+    /// The state folder.
+    pub store: Arc<Store>,
+    /// This site's keys.
+    pub keys: Arc<Keys>,
+    /// The hub that was named.
+    pub hub: HubUrl,
+    /// A join token.
+    pub join: Option<String>,
+    /// A poll interval that wins over the hub's.
+    pub poll: Option<Duration>,
+    /// What was held at the start.
+    pub held: Held,
+    /// Whether anything may be removed.
+    pub prune: Prune,
+    /// To the reconciler.
+    pub orders: watch::Sender<Orders>,
+    /// Reports that wait.
+    pub outbox: Arc<Mutex<Outbox>>,
+    /// Says that reports wait.
+    pub told: Arc<Notify>,
+    /// To the agent.
+    pub notices: mpsc::Sender<Notice>,
+}
+
+/// A member's connection.
+struct Link {
+    client: HubClient,
+    record: EnrolmentRecord,
+    root: Root,
+}
+
+/// Why a poll brought nothing.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Root(#[from] JoinError),
+}
+
+impl Courier {
+    /// Joins, then polls and reports for ever.
+    pub async fn run(mut self) {
+        let Some(record) = self.join().await else { return };
+        let mut link = self.link(record).await;
+        let mut next_full = Instant::now();
+        let mut round = 0;
+        let mut next_poll = Instant::now() + self.first_wait();
+        let mut retry = Schedule::new(Duration::from_secs(5), Duration::from_secs(600));
+        let mut resend: Option<Instant> = None;
+        loop {
+            // Cancel-safe: times are kept outside, and a notification that is not taken stays.
+            let due = tokio::select! {
+                () = sleep_until(next_poll) => Due::Poll,
+                () = self.told.notified() => Due::Report,
+                () = sleep_until(resend.unwrap_or(next_poll)), if resend.is_some() => Due::Report,
+            };
+            if due == Due::Poll {
+                let is_full = Instant::now() >= next_full;
+                let asked = self.poll(&mut link, is_full).await;
+                if is_full && asked.is_some() {
+                    round += 1;
+                    next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
+                }
+                next_poll = Instant::now() + self.wait(asked.flatten());
+            }
+            resend = match self.send_reports(&mut link).await {
+                Ok(()) => {
+                    retry.reset();
+                    None
+                }
+                Err(error) => {
+                    debug!(error = %chain(&error), "reports wait");
+                    Some(Instant::now() + retry.next_delay())
+                }
+            };
+        }
+    }
+
+    /// Becomes a member; none when that is impossible.
+    async fn join(&mut self) -> Option<EnrolmentRecord> {
+        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
+        let joining = match identity::membership(&self.store, &self.keys, self.join.as_deref()) {
+            Ok(Membership::Member(record)) => return Some(*record),
+            Ok(Membership::Joining(joining)) => joining,
+            Err(error) => {
+                self.tell(Notice::CannotJoin(error)).await;
+                return None;
+            }
+        };
+        info!(cluster = %joining.cluster(), hub = %self.hub, "joining");
+        loop {
+            match joining.attempt(&self.store, &self.hub, PATIENCE).await {
+                Ok(Progress::Joined(record)) => {
+                    info!(cluster = %joining.cluster(), "joined");
+                    return Some(*record);
+                }
+                Ok(Progress::Pending { retry_after }) => sleep(retry_after.min(MAX_DELAY)).await,
+                Err(error) if error.is_retryable() => {
+                    let delay = retry.next_delay();
+                    warn!(error = %chain(&error), retry_in = ?delay, "joining failed");
+                    sleep(delay).await;
+                }
+                Err(error) => {
+                    self.tell(Notice::CannotJoin(error)).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// A connection for a member. Waits for a trust root where none is on disk.
+    async fn link(&mut self, record: EnrolmentRecord) -> Link {
+        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
+        loop {
+            match self.try_link(&record).await {
+                Ok(link) => return link,
+                Err(error) => {
+                    let delay = retry.next_delay();
+                    warn!(error = %chain(&error), retry_in = ?delay, "the hub cannot be called");
+                    sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    async fn try_link(&self, record: &EnrolmentRecord) -> Result<Link, PollError> {
+        let root = match self.store.roots(record.fleet)?.good() {
+            Some(known) => known.root,
+            None => {
+                let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
+                identity::trusted_root(&self.store, &mut any, record.fleet).await?
+            }
+        };
+        let client = self.client(&root, record)?;
+        Ok(Link { client, record: record.clone(), root })
+    }
+
+    fn client(&self, root: &Root, record: &EnrolmentRecord) -> Result<HubClient, HubError> {
+        let caller = Caller { keys: Arc::clone(&self.keys), fleet: record.fleet };
+        HubClient::new(self.hub.clone(), &Trust::of(root), Some(caller), PATIENCE)
+    }
+
+    /// One poll. None when the hub was not reached; else the delay that it asked for, if it did.
+    async fn poll(&mut self, link: &mut Link, is_full: bool) -> Option<Option<Duration>> {
+        let mut outcome = self.try_poll(link, is_full).await;
+        if let Err(error) = &outcome
+            && wants_newer_root(error)
+            && matches!(self.renew_root(link).await, Ok(Renewed::Newer))
+        {
+            outcome = self.try_poll(link, true).await;
+        }
+        let traffic = link.client.take_traffic();
+        let (alarms, answer) = match outcome {
+            Ok((alarms, status, asked)) => {
+                info!(target: "farshore::polls", status, sent = traffic.sent, received = traffic.received, "poll");
+                (alarms, Some(asked))
+            }
+            Err(PollError::Hub(HubError::Busy { retry_after, .. })) => (vec![], Some(retry_after)),
+            Err(PollError::Hub(error)) => {
+                info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
+                (vec![], None)
+            }
+            Err(error) => {
+                warn!(error = %chain(&error), "the hub's answer is refused; what is held stays in force");
+                (vec![chain(&error)], Some(None))
+            }
+        };
+        self.tell(Notice::Alarms(alarms)).await;
+        answer
+    }
+
+    async fn try_poll(
+        &mut self,
+        link: &mut Link,
+        is_full: bool,
+    ) -> Result<(Vec<String>, u16, Option<Duration>), PollError> {
+        let whole = is_full || self.prune == Prune::Forbidden;
+        let tag =
+            self.held.documents.as_ref().filter(|_| !whole).map(|documents| documents.tag().to_string());
+        let Heard { answer, poll_after } = link.client.desired(tag.as_deref()).await?;
+        let (mut alarms, status) = match answer {
+            DesiredAnswer::NotModified { behind } => {
+                let alarm =
+                    "the hub holds less than this site has accepted: was its record restored from a backup?";
+                (if behind { vec![alarm.to_owned()] } else { vec![] }, 304)
+            }
+            DesiredAnswer::Documents { desired, .. } => (self.take(link, &desired).await?, 200),
+        };
+        alarms.extend(self.complete_content(link, is_full).await?);
+        Ok((alarms, status, poll_after))
+    }
+
+    /// Verifies documents, fetches what they need, and only then makes them what is held.
+    async fn take(&mut self, link: &mut Link, desired: &Desired) -> Result<Vec<String>, PollError> {
+        let clock = Clock { now: since_epoch().as_secs() };
+        let accepted = verify::desired(&self.held, desired, &self.keys.identity(), &link.root, clock)?;
+        let Accepted { documents, marks, change, mut alarms } = accepted;
+        if change == Change::Same && self.prune == Prune::Allowed {
+            return Ok(alarms);
+        }
+        let artifacts: Vec<Artifact> =
+            documents.group.entries().into_iter().flatten().map(|e| e.artifact).collect();
+        alarms.extend(self.fetch_all(link, &artifacts).await?);
+        self.store.accept(&documents, &marks)?;
+        let (roster, group) = (documents.roster.sequence, documents.group.sequence);
+        info!(roster, group, services = documents.group.services.len(), "accepted");
+        self.held = Held { documents: Some(documents.clone()), marks };
+        self.prune = Prune::Allowed;
+        self.orders.send_replace(Orders { documents: Some(Arc::new(documents)), prune: self.prune });
+        Ok(alarms)
+    }
+
+    /// Fetches what is held and not here. What cannot be fetched blocks only its service.
+    async fn complete_content(
+        &mut self,
+        link: &mut Link,
+        verify_all: bool,
+    ) -> Result<Vec<String>, PollError> {
+        let Some(documents) = &self.held.documents else { return Ok(vec![]) };
+        let named: Vec<Artifact> =
+            documents.group.entries().into_iter().flatten().map(|e| e.artifact).collect();
+        let present = self.store.content().present()?;
+        let missing: Vec<Artifact> =
+            named.iter().filter(|a| verify_all || !present.contains(&a.digest)).cloned().collect();
+        let alarms = self.fetch_all(link, &missing).await?;
+        let brought = self.store.content().present()? != present;
+        if brought {
+            self.orders.send_modify(|_| {});
+        }
+        if verify_all && alarms.is_empty() {
+            self.collect(&named)?;
+        }
+        Ok(alarms)
+    }
+
+    async fn fetch_all(&self, link: &mut Link, artifacts: &[Artifact]) -> Result<Vec<String>, PollError> {
+        let mut alarms = vec![];
+        for artifact in artifacts {
+            match fetch(&mut link.client, &self.store.content(), artifact).await {
+                Ok(()) => debug!(digest = %artifact.digest, bytes = artifact.size, "content is here"),
+                Err(hub::FetchError::Store(error @ StoreError::Io { .. })) => return Err(error.into()),
+                Err(error) => {
+                    warn!(digest = %artifact.digest, error = %chain(&error), "content is not here yet");
+                    alarms.push(format!(
+                        "content is not here yet ({:?}): {}",
+                        artifact.digest,
+                        chain(&error)
+                    ));
+                }
+            }
+        }
+        Ok(alarms)
+    }
+
+    /// Removes content that neither what is held nor what was last healthy needs.
+    fn collect(&self, named: &[Artifact]) -> Result<(), StoreError> {
+        let mut keep: BTreeSet<Digest> = named.iter().map(|artifact| artifact.digest).collect();
+        match self.store.healthy()? {
+            crate::store::Found::Good(healthy) => {
+                keep.extend(healthy.values().map(|healthy| healthy.artifact))
+            }
+            crate::store::Found::Absent => {}
+            // Nothing is known to be unneeded.
+            crate::store::Found::Corrupt(_) => return Ok(()),
+        }
+        let gone = self.store.content().collect(&keep)?;
+        debug!(gone, "content that nothing needs any more is removed");
+        Ok(())
+    }
+
+    async fn renew_root(&self, link: &mut Link) -> Result<Renewed, PollError> {
+        let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
+        let root = identity::newer_root(&self.store, &mut any, link.root.clone()).await?;
+        if root.version == link.root.version {
+            return Ok(Renewed::Same);
+        }
+        info!(version = root.version, "a newer trust root is in force");
+        link.client = self.client(&root, &link.record)?;
+        link.root = root;
+        Ok(Renewed::Newer)
+    }
+
+    async fn send_reports(&mut self, link: &mut Link) -> Result<(), PollError> {
+        loop {
+            let report = self.outbox.lock().unwrap_or_else(PoisonError::into_inner).peek()?;
+            let Some(report) = report else { return Ok(()) };
+            match link.client.status(&report.envelope).await {
+                Ok(()) => debug!(sequence = report.sequence, "report arrived"),
+                Err(HubError::Refused { status, problem })
+                    if (400..500).contains(&status) && status != 401 =>
+                {
+                    warn!(sequence = report.sequence, problem, "report is refused, and dropped");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.outbox.lock().unwrap_or_else(PoisonError::into_inner).pop(report.sequence)?;
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        let said =
+            self.held.documents.as_ref().map(|documents| Duration::from_secs(documents.group.poll_seconds));
+        self.poll.or(said).unwrap_or(POLL).clamp(Duration::from_secs(1), MAX_DELAY)
+    }
+
+    /// A site that holds nothing asks at once; any other waits for its phase, so that a region whose
+    /// power comes back does not ask as one.
+    fn first_wait(&self) -> Duration {
+        match self.held.documents {
+            None => Duration::ZERO,
+            Some(_) => self.wait(None),
+        }
+    }
+
+    fn wait(&self, asked: Option<Duration>) -> Duration {
+        let name = self.keys.cluster.as_str();
+        // Nothing published for this site yet: soon, but not in step with others.
+        let phase = match self.held.documents {
+            None => {
+                self.interval().min(Duration::from_secs(5)).mul_f64(0.5 + 0.5 * hashed_share(&["soon", name]))
+            }
+            Some(_) => until_next_poll(name, self.interval(), since_epoch()),
+        };
+        let most = self
+            .held
+            .documents
+            .as_ref()
+            .map_or(MAX_DELAY, |d| Duration::from_secs(d.roster.max_delay_seconds));
+        match asked {
+            Some(asked) => phase.max(spread(asked, most, hashed_share(&["asked", name]))),
+            None => phase,
+        }
+    }
+
+    async fn tell(&self, notice: Notice) {
+        // Nobody left to hear it: the agent is stopping.
+        let _ = self.notices.send(notice).await;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Poll,
+    Report,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Renewed {
+    Newer,
+    Same,
+}
+
+/// Failures that a rotated key explains: of the director, or of the hub's TLS.
+fn wants_newer_root(error: &PollError) -> bool {
+    match error {
+        PollError::Refused(refusal) => {
+            matches!(refusal, Refusal::Signature { .. } | Refusal::NewEpoch { .. })
+        }
+        PollError::Hub(error) => matches!(error, HubError::Unreachable { .. }),
+        PollError::Store(_) | PollError::Root(_) => false,
+    }
+}
+
+fn since_epoch() -> Duration {
+    // A clock before 1970 counts as 1970: it is distrusted anyway.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,153 @@
+//! What a site says of itself: a status is made when something changed, and in full about every two
+//! hours; it is signed, numbered and kept in the outbox until the hub has it.
+
+use farshore_shared::dsse::Envelope;
+use farshore_shared::wire::{ServiceStatus, Status, UnixSeconds};
+
+use crate::reconcile::Pass;
+use crate::store::{Keys, Number, Outbox, StoreError};
+
+/// The most failures that one status tells of, over all services.
+const FAILURES_TOLD: usize = 200;
+/// The most alarms.
+const ALARMS_TOLD: usize = 20;
+/// The most services; what is beyond is counted in an alarm.
+const SERVICES_TOLD: usize = 500;
+
+/// What is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// What the last pass found and did.
+    pub pass: Pass,
+    /// What a person should look at, beside what the pass says.
+    pub alarms: Vec<String>,
+    /// The interval at which this site polls, in seconds.
+    pub poll_seconds: u64,
+}
+
+/// Makes statuses.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    last: Option<News>,
+}
+
+impl Reporter {
+    /// Puts a status into the outbox if the news differ from what was told last; true if it did.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn tell(
+        &mut self,
+        keys: &Keys,
+        outbox: &mut Outbox,
+        news: News,
+        at: UnixSeconds,
+    ) -> Result<bool, StoreError> {
+        if self.last.as_ref() == Some(&news) {
+            return Ok(false);
+        }
+        outbox.push(|number| Envelope::seal(&status(keys, number, &news, at), &[&keys.signing]))?;
+        self.last = Some(news);
+        Ok(true)
+    }
+
+    /// Makes the next [`Reporter::tell`] tell everything.
+    pub fn refresh(&mut self) {
+        self.last = None;
+    }
+}
+
+fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status {
+    let News { pass, alarms, poll_seconds } = news;
+    let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).cloned().collect();
+    if pass.services.len() > SERVICES_TOLD {
+        alarms.push(format!("{} services are not told of", pass.services.len() - SERVICES_TOLD));
+    }
+    Status {
+        cluster: keys.cluster.clone(),
+        state_id: number.state_id.clone(),
+        sequence: number.sequence,
+        at,
+        agent: env!("CARGO_PKG_VERSION").to_owned(),
+        poll_seconds: *poll_seconds,
+        holds: pass.holds,
+        services: bounded(&pass.services),
+        alarms,
+        dropped: number.dropped,
+        critical: vec![],
+    }
+}
+
+fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
+    let mut room = FAILURES_TOLD;
+    let cut = |service: &ServiceStatus| {
+        let mut service = service.clone();
+        service.failures.truncate(room);
+        room -= service.failures.len();
+        service
+    };
+    services.iter().take(SERVICES_TOLD).map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use farshore_shared::dsse::Signers;
+    use farshore_shared::names::Name;
+    use farshore_shared::wire::{ObjectFailure, STATUS_LIMIT, ServiceState};
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name")
+    }
+
+    fn service(n: usize) -> ServiceStatus {
+        let failure = ObjectFailure {
+            object: "ConfigMap shop/".to_owned() + &"o".repeat(63),
+            message: "m".repeat(400),
+        };
+        ServiceStatus {
+            name: name(&format!("service-{n}")),
+            commit: "c".repeat(40),
+            state: ServiceState::Failed,
+            message: "m".repeat(400),
+            objects: 1,
+            failures: vec![failure; 20],
+            repairs: 0,
+        }
+    }
+
+    #[test]
+    fn the_same_is_told_once_and_again_after_a_refresh() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::open(folder.path()).expect("a new state folder");
+        let keys = store.keys(&name("shop-7")).expect("new keys");
+        let mut outbox = store.outbox(1 << 20).expect("an outbox");
+        let mut reporter = Reporter::default();
+        let mut tell = |reporter: &mut Reporter, pass: &Pass| {
+            let news = News { pass: pass.clone(), alarms: vec![], poll_seconds: 60 };
+            reporter.tell(&keys, &mut outbox, news, 1).expect("the disk has room")
+        };
+        let pass = Pass::default();
+        assert!(tell(&mut reporter, &pass));
+        assert!(!tell(&mut reporter, &pass));
+        reporter.refresh();
+        assert!(tell(&mut reporter, &pass));
+        assert!(tell(&mut reporter, &Pass { reached: true, ..pass }));
+    }
+
+    #[test]
+    fn the_worst_status_is_within_the_limit() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::open(folder.path()).expect("a new state folder");
+        let keys = store.keys(&name("shop-7")).expect("new keys");
+        let mut outbox = store.outbox(8 << 20).expect("an outbox");
+        let pass = Pass { services: (0..2000).map(service).collect(), ..Pass::default() };
+        let news = News { pass, alarms: vec!["a".repeat(500); 100], poll_seconds: 60 };
+        Reporter::default().tell(&keys, &mut outbox, news, 1).expect("the disk has room");
+        let report = outbox.peek().expect("readable").expect("one report");
+        let opened = report.envelope.open::<Status>(&Signers::one(keys.signing.public()), STATUS_LIMIT);
+        let status = opened.expect("signed, and within the limit");
+        assert_eq!(status.services.len(), SERVICES_TOLD);
+    }
+}
