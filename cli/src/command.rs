@@ -1,6 +1,7 @@
 //! The commands, and which module does each.
 
 use clap::{Parser, Subcommand};
+use farshore_agent::config::AgentArgs;
 use farshore_hub_fn::config::HubArgs;
 use farshore_shared::exit::Exit;
 
@@ -40,6 +41,8 @@ approval, 5 somebody who is needed does not answer.";
 enum Command {
     /// Run a hub: publish what Git says, and answer sites
     Hub(HubArgs),
+    /// Run an agent: keep a site at its last accepted state
+    Agent(AgentArgs),
     /// Make the keys and the trust root of a fleet
     Trust(TrustArgs),
     /// Make join tokens, with which sites enrol
@@ -59,6 +62,7 @@ impl Farshore {
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         match self.command {
             Command::Hub(args) => Ok(farshore_hub_fn::run::run(args).await?),
+            Command::Agent(args) => Ok(farshore_agent::agent::run(args).await?),
             Command::Trust(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Get(args) => args.run().await,

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use farshore_agent::agent::AgentError;
 use farshore_hub_fn::declare::FolderError;
 use farshore_hub_fn::keyring::KeyringError;
 use farshore_hub_fn::run::HubError;
@@ -18,6 +19,9 @@ pub(crate) enum Failure {
     /// The hub.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     /// The record beside a hub.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -46,6 +50,7 @@ impl Failure {
     fn exit(&self) -> Exit {
         match self {
             Self::Hub(error) => error.exit(),
+            Self::Agent(error) => error.exit(),
             Self::Record(error) => error.exit(),
             Self::Approve(error) => error.exit(),
             Self::Keys(_) | Self::Certificate(_) | Self::Folder(_) => Exit::BadInput,
