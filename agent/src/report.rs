@@ -14,26 +14,25 @@ const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
 const SERVICES_TOLD: usize = 500;
 
-/// Makes statuses.
-#[derive(Debug)]
-pub struct Reporter {
-    last: Option<(Pass, Vec<String>)>,
+/// What is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// What the last pass found and did.
+    pub pass: Pass,
+    /// What a person should look at, beside what the pass says.
+    pub alarms: Vec<String>,
+    /// The interval at which this site polls, in seconds.
+    pub poll_seconds: u64,
 }
 
-impl Default for Reporter {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Makes statuses.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    last: Option<News>,
 }
 
 impl Reporter {
-    /// One that has told nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { last: None }
-    }
-
-    /// Puts a status into the outbox if `pass` or `alarms` differ from what was told last; true if it did.
+    /// Puts a status into the outbox if the news differ from what was told last; true if it did.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -41,18 +40,14 @@ impl Reporter {
         &mut self,
         keys: &Keys,
         outbox: &mut Outbox,
-        pass: &Pass,
-        alarms: &[String],
-        (at, poll_seconds): (UnixSeconds, u64),
+        news: News,
+        at: UnixSeconds,
     ) -> Result<bool, StoreError> {
-        let now = (pass.clone(), alarms.to_vec());
-        if self.last.as_ref() == Some(&now) {
+        if self.last.as_ref() == Some(&news) {
             return Ok(false);
         }
-        outbox.push(|number| {
-            Envelope::seal(&status(keys, number, pass, alarms, at, poll_seconds), &[&keys.signing])
-        })?;
-        self.last = Some(now);
+        outbox.push(|number| Envelope::seal(&status(keys, number, &news, at), &[&keys.signing]))?;
+        self.last = Some(news);
         Ok(true)
     }
 
@@ -62,14 +57,8 @@ impl Reporter {
     }
 }
 
-fn status(
-    keys: &Keys,
-    number: &Number,
-    pass: &Pass,
-    alarms: &[String],
-    at: UnixSeconds,
-    poll_seconds: u64,
-) -> Status {
+fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status {
+    let News { pass, alarms, poll_seconds } = news;
     let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).cloned().collect();
     if pass.services.len() > SERVICES_TOLD {
         alarms.push(format!("{} services are not told of", pass.services.len() - SERVICES_TOLD));
@@ -80,7 +69,7 @@ fn status(
         sequence: number.sequence,
         at,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
-        poll_seconds,
+        poll_seconds: *poll_seconds,
         holds: pass.holds,
         services: bounded(&pass.services),
         alarms,
@@ -134,9 +123,10 @@ mod tests {
         let store = Store::open(folder.path()).expect("a new state folder");
         let keys = store.keys(&name("shop-7")).expect("new keys");
         let mut outbox = store.outbox(1 << 20).expect("an outbox");
-        let mut reporter = Reporter::new();
+        let mut reporter = Reporter::default();
         let mut tell = |reporter: &mut Reporter, pass: &Pass| {
-            reporter.tell(&keys, &mut outbox, pass, &[], (1, 60)).expect("the disk has room")
+            let news = News { pass: pass.clone(), alarms: vec![], poll_seconds: 60 };
+            reporter.tell(&keys, &mut outbox, news, 1).expect("the disk has room")
         };
         let pass = Pass::default();
         assert!(tell(&mut reporter, &pass));
@@ -153,8 +143,8 @@ mod tests {
         let keys = store.keys(&name("shop-7")).expect("new keys");
         let mut outbox = store.outbox(8 << 20).expect("an outbox");
         let pass = Pass { services: (0..2000).map(service).collect(), ..Pass::default() };
-        let alarms = vec!["a".repeat(500); 100];
-        Reporter::new().tell(&keys, &mut outbox, &pass, &alarms, (1, 60)).expect("the disk has room");
+        let news = News { pass, alarms: vec!["a".repeat(500); 100], poll_seconds: 60 };
+        Reporter::default().tell(&keys, &mut outbox, news, 1).expect("the disk has room");
         let report = outbox.peek().expect("readable").expect("one report");
         let opened = report.envelope.open::<Status>(&Signers::one(keys.signing.public()), STATUS_LIMIT);
         let status = opened.expect("signed, and within the limit");

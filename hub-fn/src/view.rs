@@ -277,7 +277,7 @@ impl View {
         version: impl Fn(&T) -> u64,
     ) -> Result<Option<Signed<T>>, ViewError> {
         if freshness == Freshness::Recent
-            && let Some(found) = self.from_index(&key, signers, limit).await
+            && let Some(found) = self.indexed(&key, signers, limit).await
         {
             return Ok(Some(found));
         }
@@ -293,7 +293,7 @@ impl View {
         Ok(Some(found))
     }
 
-    async fn from_index<T: Document>(
+    async fn indexed<T: Document>(
         &self,
         key: &Key,
         signers: &Signers<'_>,
