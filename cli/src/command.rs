@@ -1,11 +1,13 @@
 //! The commands, and which module does each.
 
 use clap::{Parser, Subcommand};
+use farshore_agent::config::AgentArgs;
 use farshore_hub_fn::config::HubArgs;
 use farshore_shared::exit::Exit;
 
 use crate::approve::ApproveArgs;
 use crate::completion::CompletionArgs;
+use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::get::GetArgs;
 use crate::token::TokenArgs;
@@ -38,8 +40,12 @@ approval, 5 somebody who is needed does not answer.";
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show all of it on this machine: a hub, three sites, and an outage
+    Demo(DemoArgs),
     /// Run a hub: publish what Git says, and answer sites
     Hub(HubArgs),
+    /// Run the agent of a site: keep it at its last accepted state, hub or no hub
+    Agent(AgentArgs),
     /// Make the keys and the trust root of a fleet
     Trust(TrustArgs),
     /// Make join tokens, with which sites enrol
@@ -58,7 +64,9 @@ impl Farshore {
     /// Does what the command line says.
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         match self.command {
+            Command::Demo(args) => Ok(crate::demo::run(args).await?),
             Command::Hub(args) => Ok(farshore_hub_fn::run::run(args).await?),
+            Command::Agent(args) => Ok(farshore_agent::agent::run(args).await?),
             Command::Trust(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Get(args) => args.run().await,

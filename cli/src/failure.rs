@@ -2,6 +2,7 @@
 
 use std::io;
 
+use farshore_agent::agent::AgentError;
 use farshore_hub_fn::declare::FolderError;
 use farshore_hub_fn::keyring::KeyringError;
 use farshore_hub_fn::run::HubError;
@@ -9,15 +10,22 @@ use farshore_hub_fn::tls::TlsError;
 use farshore_shared::exit::{Exit, chain};
 
 use crate::approve::ApproveError;
+use crate::demo::DemoError;
 use crate::record::RecordError;
 use crate::time::ClockError;
 
 /// A command that was not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    /// The demo.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// The hub.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The agent.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
     /// The record beside a hub.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -45,7 +53,9 @@ impl Failure {
     /// How the program ends with it.
     fn exit(&self) -> Exit {
         match self {
+            Self::Demo(error) => error.exit(),
             Self::Hub(error) => error.exit(),
+            Self::Agent(error) => error.exit(),
             Self::Record(error) => error.exit(),
             Self::Approve(error) => error.exit(),
             Self::Keys(_) | Self::Certificate(_) | Self::Folder(_) => Exit::BadInput,

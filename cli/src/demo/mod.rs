@@ -29,13 +29,13 @@ use world::World;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
     /// Play the story and exit: with 1 if any step of it did not happen
-    #[arg(long)]
+    #[arg(long, env = "FARSHORE_ONCE")]
     pub(crate) once: bool,
     /// How many sites
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
+    #[arg(long, env = "FARSHORE_SITES", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=20))]
     pub(crate) sites: u8,
     /// Keep the folder with everything in it at the end
-    #[arg(long)]
+    #[arg(long, env = "FARSHORE_KEEP")]
     pub(crate) keep: bool,
 }
 
