@@ -137,7 +137,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
         stop.asked().await;
     }
     if args.keep {
-        screen.say(&format!("everything is still in {}", world.folder().display()));
+        screen.leave(world.folder());
     }
     Ok(if outcome.is_ok() { Exit::Ok } else { Exit::Fault })
 }
@@ -151,6 +151,7 @@ async fn play(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
     story::drift_is_repaired_without_a_hub(world, screen).await?;
     story::a_site_boots_cold_without_a_hub(world, screen).await?;
     story::the_hub_returns(world, screen).await?;
+    story::a_mass_removal_waits(world, screen).await?;
     story::steady_polls_are_small(world, screen).await?;
     screen.close();
     Ok(())

@@ -25,7 +25,7 @@ while read -r verb pid; do
   esac
 done
 for pid in $alive; do kill -s KILL "$pid" 2>/dev/null; done
-[ -z "$1" ] || rm -rf -- "$1"
+[ -z "$1" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
 /// How many lines of a log a person is shown.

@@ -114,6 +114,18 @@ impl Repository {
         self.commit(&format!("The notice says: {text}")).await
     }
 
+    /// Commits that nothing is declared any more.
+    pub(super) async fn remove_services(&self) -> Result<String, DemoError> {
+        self.git(&["rm", "--quiet", "services.yaml"]).await?;
+        self.commit("Remove everything").await
+    }
+
+    /// Commits the opposite of the last commit.
+    pub(super) async fn take_back(&self) -> Result<String, DemoError> {
+        self.git(&["revert", "--no-edit", "HEAD"]).await?;
+        self.git(&["rev-parse", "--short", "HEAD"]).await
+    }
+
     async fn commit(&self, message: &str) -> Result<String, DemoError> {
         self.git(&["add", "--all"]).await?;
         self.git(&["commit", "--quiet", "--message", message]).await?;

@@ -14,6 +14,11 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 const FIGURE: Style = AnsiColor::Cyan.on_default();
 const QUIET: Style = Style::new().dimmed();
 
+/// An edit that changes something whatever the notice says.
+const EDIT: &str = "\
+echo '  more: of it' >> fleet/apps/notice/notice.yaml; git -C fleet commit -am 'A change of mine'
+sleep 5; grep more: sites/*/manifests/*";
+
 /// The story as it is told.
 #[derive(Debug)]
 pub(super) struct Screen {
@@ -41,10 +46,10 @@ impl Screen {
         self.line(&format!("{HEADING}Farshore: GitOps for sites that lose their link{HEADING:#}"));
         self.line("");
         self.line(&format!(
-            "A fleet repository, a hub and {sites}, all real, each a process of its own here."
+            "A fleet repository, a hub and {sites}; the hub and the agents are processes of their own."
         ));
         self.line(&format!(
-            "The hub looks at Git, and sites at the hub and at themselves, every {interval} s (else: 2 min, 2 min, 1 min)."
+            "Hub and sites look for news, and sites for damage, every {interval} s (2 min and 1 min if nothing is said)."
         ));
         self.line(&format!("Everything is in {FIGURE}{}{FIGURE:#}", world.folder().display()));
     }
@@ -110,40 +115,35 @@ impl Screen {
 
     /// What to try next.
     pub(super) fn invite(&mut self, world: &World) {
-        let fleet = world.fleet.path().display();
-        let notice = world.fleet.path().join("apps/notice/notice.yaml");
         self.line("");
         self.line(&format!("{HEADING}It stays up. Try, in another terminal:{HEADING:#}"));
-        self.suggest(
-            "change what every site shall have, and see it arrive",
-            &format!("${{EDITOR:-vi}} {}\ngit -C {fleet} commit -am 'A change of mine'", notice.display()),
-        );
+        self.suggest("", &format!("cd {}", world.folder().display()));
+        self.suggest("change what every site shall have, and see it arrive", EDIT);
         if let Some(site) = world.sites.first() {
-            let file = site.file("notice");
-            self.suggest(
-                &format!("damage {}, and see it repaired", site.name),
-                &format!("rm {0}; sleep 4; cat {0}", file.display()),
-            );
+            let file = world.shown(&site.file("notice"));
+            self.suggest("damage a site, and see it repaired", &format!("rm {file}; sleep 3; cat {file}"));
         }
         if let Some(hub) = world.hub.id() {
-            self.suggest("kill the hub, then damage a site again", &format!("kill -9 {hub}"));
+            let commands = format!("kill -9 {hub}\n./farshore {}", world.hub_line());
+            self.suggest("kill the hub, damage a site again, and start the hub again", &commands);
         }
-        for site in &world.sites {
-            if let Some(agent) = site.id() {
-                self.suggest(&format!("kill the agent of {}", site.name), &format!("kill -9 {agent}"));
-            }
-        }
-        let program = std::env::current_exe().map_or_else(|_| "farshore".into(), |p| p.display().to_string());
-        self.suggest(
-            "ask the hub's record what it knows",
-            &format!("{program} get clusters --data {}", world.hub.data.display()),
-        );
+        let agents = world.sites.iter().filter_map(|site| Some((&site.name, site.id()?)));
+        let kills: Vec<String> = agents.map(|(name, id)| format!("kill -9 {id}  # {name}")).collect();
+        self.suggest("kill the agent of a site", &kills.join("\n"));
+        self.suggest("see what the hub's record knows", "./farshore get clusters --data hub");
         self.line("");
-        self.line("Ctrl-C ends all of it and removes the folder.");
+        self.line("Ctrl-C ends all of it.");
+    }
+
+    /// The folder that is not removed.
+    pub(super) fn leave(&mut self, folder: &Path) {
+        self.line(&format!("Everything is still in {FIGURE}{}{FIGURE:#}", folder.display()));
     }
 
     fn suggest(&mut self, what: &str, commands: &str) {
-        self.line(&format!("   {what}"));
+        if !what.is_empty() {
+            self.line(&format!("   {what}"));
+        }
         for command in commands.lines() {
             self.line(&format!("      {FIGURE}{command}{FIGURE:#}"));
         }

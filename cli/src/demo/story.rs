@@ -101,14 +101,14 @@ pub(super) async fn drift_is_repaired_without_a_hub(
     let good = read(&file)?;
     let start = Instant::now();
     write(&file, &good.replace("closed for the storm", "free beer"))?;
-    screen.act(&format!("somebody edits {}", shown(world, &file)));
+    screen.act(&format!("somebody edits {}", world.shown(&file)));
     returns(world, screen, &file, &good).await?;
     screen.took(&format!("{} has put it back", world.sites[first].name), start.elapsed());
     let file = world.sites[last].file("greeting");
     let good = read(&file)?;
     let start = Instant::now();
     remove(&file)?;
-    screen.act(&format!("rm {}", shown(world, &file)));
+    screen.act(&format!("rm {}", world.shown(&file)));
     returns(world, screen, &file, &good).await?;
     screen.took(&format!("{} has it again", world.sites[last].name), start.elapsed());
     Ok(())
@@ -129,7 +129,7 @@ pub(super) async fn a_site_boots_cold_without_a_hub(
     for (file, _) in &lost {
         remove(file)?;
     }
-    let folder = shown(world, &world.sites[last].manifests);
+    let folder = world.shown(&world.sites[last].manifests);
     screen.act(&format!("rm {folder}/demo-*   (nobody is there to see it)"));
     let start = Instant::now();
     let agent = world.start_agent(last, None)?;
@@ -161,6 +161,42 @@ pub(super) async fn the_hub_returns(world: &mut World, screen: &mut Screen) -> R
         screen.took(&format!("{} has it", site.name), after);
     }
     Ok(())
+}
+
+/// A commit that removes everything removes nothing until somebody approves it.
+pub(super) async fn a_mass_removal_waits(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
+    screen.step("A commit that removes everything is held");
+    let commit = world.fleet.remove_services().await?;
+    screen.act(&format!("git rm services.yaml; git commit -m 'Remove everything'   ({commit})"));
+    let start = Instant::now();
+    let held = loop {
+        let listing = world.ask(&["get", "sources", "--output", "json"]).await?;
+        if let Some(held) = held_change(&listing) {
+            break held;
+        }
+        pause(world, screen, "the hub to hold the commit", start, &listing).await?;
+    };
+    screen.took("the hub holds it", start.elapsed());
+    screen.act("farshore get sources --data hub");
+    for line in world.ask(&["get", "sources"]).await?.lines() {
+        screen.say(&format!("  {line}"));
+    }
+    for site in &world.sites {
+        if let Some(service) = site.services().iter().find(|service| !site.file(service).exists()) {
+            return Err(DemoError::Wrong(format!("{} has lost {service}", site.name)));
+        }
+    }
+    screen
+        .saw(&format!("no site has lost anything (farshore approve {held} --data hub would let it through)"));
+    let commit = world.fleet.take_back().await?;
+    screen.act(&format!("git revert HEAD   ({commit})"));
+    Ok(())
+}
+
+/// The id of the change that waits for an approval.
+fn held_change(listing: &str) -> Option<String> {
+    let listing: serde_json::Value = serde_json::from_str(listing).ok()?;
+    Some(listing.pointer("/items/0/held/change")?.as_str()?.to_owned())
 }
 
 /// Where nothing changes, next to nothing is said.
@@ -221,7 +257,7 @@ async fn at_every_site(
 }
 
 async fn returns(world: &mut World, screen: &mut Screen, file: &Path, good: &str) -> Result<(), DemoError> {
-    let what = format!("{} to be as it was", shown(world, file));
+    let what = format!("{} to be as it was", world.shown(file));
     until(world, screen, &what, |_| match fs::read_to_string(file) {
         Ok(found) if found == good => Ok(()),
         Ok(_) => Err("it is different".into()),
@@ -243,19 +279,26 @@ async fn until<T>(
             Ok(found) => return Ok(found),
             Err(last) => last,
         };
-        world.check()?;
-        let waited = start.elapsed();
-        if waited > DEADLINE {
-            return Err(DemoError::NotYet { what: what.to_owned(), waited, last });
-        }
-        screen.wait(what, waited);
-        tokio::time::sleep(LOOK).await;
+        pause(world, screen, what, start, &last).await?;
     }
 }
 
-/// A path as it is seen from the demo's folder.
-fn shown(world: &World, path: &Path) -> String {
-    path.strip_prefix(world.folder()).unwrap_or(path).display().to_string()
+/// Between two looks: an error when there shall be no other.
+async fn pause(
+    world: &mut World,
+    screen: &mut Screen,
+    what: &str,
+    start: Instant,
+    last: &str,
+) -> Result<(), DemoError> {
+    world.check()?;
+    let waited = start.elapsed();
+    if waited > DEADLINE {
+        return Err(DemoError::NotYet { what: what.to_owned(), waited, last: last.to_owned() });
+    }
+    screen.wait(what, waited);
+    tokio::time::sleep(LOOK).await;
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String, DemoError> {

@@ -75,6 +75,12 @@ impl World {
                 source,
             })?;
         }
+        let link = root.join("farshore");
+        std::os::unix::fs::symlink(&program, &link).map_err(|source| DemoError::Io {
+            doing: "making a link to this program",
+            path: link,
+            source,
+        })?;
         let hub = Hub {
             address: free_port().map_err(system("finding a free port"))?,
             data: root.join("hub"),
@@ -93,12 +99,20 @@ impl World {
     /// Starts the hub on its data folder.
     pub(super) fn start_hub(&mut self) -> Result<u32, DemoError> {
         let mut command = self.farshore();
-        let interval = seconds(INTERVAL);
         command.arg("hub").arg("--data").arg(&self.hub.data).arg("--fleet").arg(self.fleet.path());
-        command.args(["--interval", &interval, "--site-poll", &interval]);
-        command.args(["--listen", &self.hub.address.to_string()]);
+        command.args(self.hub_options().split(' '));
         let process = Process::start("hub", command, &self.hub.log, &self.janitor)?;
         Ok(self.hub.process.insert(process).id())
+    }
+
+    /// The command line of the hub, for somebody in the demo's folder.
+    pub(super) fn hub_line(&self) -> String {
+        format!("hub --data hub --fleet $PWD/fleet {}", self.hub_options())
+    }
+
+    fn hub_options(&self) -> String {
+        let (address, interval) = (self.hub.address, seconds(INTERVAL));
+        format!("--listen {address} --interval {interval} --site-poll {interval}")
     }
 
     /// Starts the agent of a site; with a join token if it is to enrol.
@@ -133,6 +147,11 @@ impl World {
     pub(super) fn check(&mut self) -> Result<(), DemoError> {
         let agents = self.sites.iter_mut().filter_map(|site| site.agent.as_mut());
         self.hub.process.iter_mut().chain(agents).try_for_each(Process::check)
+    }
+
+    /// A path as it is seen from the demo's folder.
+    pub(super) fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(self.folder()).unwrap_or(path).display().to_string()
     }
 
     /// The ends of all logs, by the names of their files.
