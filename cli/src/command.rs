@@ -44,7 +44,7 @@ enum Command {
     Demo(DemoArgs),
     /// Run a hub: publish what Git says, and answer sites
     Hub(HubArgs),
-    /// Run the agent of a site: keep it at its last accepted state, hub or no hub
+    /// Run an agent: keep a site at its last accepted state
     Agent(AgentArgs),
     /// Make the keys and the trust root of a fleet
     Trust(TrustArgs),

@@ -32,10 +32,10 @@ const SOURCE_HEAD_LIMIT: usize = 4 << 20;
 
 /// Where the record is.
 #[derive(Debug, Clone, Args)]
-#[group(skip)]
+#[group(required = true, multiple = true)]
 pub(crate) struct Place {
     /// Data folder of the hub: the record is in DIR/objects, unless --objects
-    #[arg(long, env = "FARSHORE_DATA", value_name = "DIR", required_unless_present = "objects")]
+    #[arg(long, env = "FARSHORE_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Bucket of the record: s3://BUCKET[?endpoint=URL]
     #[arg(long, env = "FARSHORE_OBJECTS", value_name = "URL")]
@@ -46,7 +46,7 @@ pub(crate) struct Place {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     /// There is none in the data folder.
-    #[error("opening the record: start a hub with this --data once, or name the data folder of one")]
+    #[error("opening the record of a hub (start one with this --data once, or name the data folder of one)")]
     Open(#[from] OpenError),
     /// The bucket cannot be used.
     #[error(transparent)]

@@ -38,14 +38,9 @@ enum TokenCommand {
 /// `farshore token create`.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-#[group(skip)]
 struct CreateArgs {
-    /// Data folder of a hub that is complete by itself: its keys are in DIR/keys
-    #[arg(long, env = "FARSHORE_DATA", value_name = "DIR", required_unless_present = "keys")]
-    data: Option<PathBuf>,
-    /// Folder of the keys [default: DATA/keys]
-    #[arg(long, env = "FARSHORE_KEYS", value_name = "DIR")]
-    keys: Option<PathBuf>,
+    #[command(flatten)]
+    place: KeysPlace,
     /// Label of the clusters that enrol with it; may be repeated
     #[arg(long, env = "FARSHORE_LABEL", value_name = "KEY=VALUE", value_parser = label_pair, value_delimiter = ',')]
     label: Vec<(LabelKey, LabelValue)>,
@@ -61,11 +56,27 @@ struct CreateArgs {
     replace: Option<Name>,
 }
 
+/// Where the keys are.
+#[derive(Args)]
+#[group(required = true, multiple = true)]
+struct KeysPlace {
+    /// Data folder of a hub that is complete by itself: its keys are in DIR/keys
+    #[arg(long, env = "FARSHORE_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Folder of the keys [default: DATA/keys]
+    #[arg(long, env = "FARSHORE_KEYS", value_name = "DIR")]
+    keys: Option<PathBuf>,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   TOKEN=$(farshore token create --data ./hub)
   farshore token create --data ./hub --label tier=edge --label region=north --ttl 7d --uses 200
   farshore token create --keys ./keys --replace shop-7";
+
+fn uses(count: u32) -> String {
+    if count == 1 { "1 use".into() } else { format!("{count} uses") }
+}
 
 fn life(text: &str) -> Result<HumanDuration, String> {
     let duration: HumanDuration = text.parse().map_err(|error| format!("{error}"))?;
@@ -86,7 +97,8 @@ impl TokenArgs {
 
 impl CreateArgs {
     fn run(self) -> Result<Exit, Failure> {
-        let keys = self.keys.or_else(|| self.data.map(|data| data.join("keys"))).unwrap_or_default();
+        let KeysPlace { data, keys } = self.place;
+        let keys = keys.or_else(|| data.map(|data| data.join("keys"))).unwrap_or_default();
         let ring = Keyring::at(&keys);
         let (root, secret) = (Digest::of(&ring.root()?), ring.token()?);
         let expires = now()? + self.ttl.0.as_secs();
@@ -101,9 +113,9 @@ impl CreateArgs {
         let until = rfc3339(expires).unwrap_or_default();
         let whom = token.claims.replaces.as_ref().map_or_else(String::new, |name| format!(" as {name} only"));
         anstream::eprintln!(
-            "join token for the fleet {}{whom}: {} uses, until {until}",
+            "join token for the fleet {}{whom}: {}, until {until}",
             root.short(),
-            self.uses
+            uses(self.uses)
         );
         writeln!(std::io::stdout(), "{}", token.expose())?;
         Ok(Exit::Ok)

@@ -57,12 +57,18 @@ impl ValidateArgs {
 }
 
 fn write_text(out: &mut dyn Write, reading: &Reading) -> Result<(), Failure> {
-    let (bad, wait) = (AnsiColor::Red.on_default(), AnsiColor::Yellow.on_default());
+    // Each line begins with its place, as editors and CI want it.
     for mistake in &reading.mistakes {
-        writeln!(out, "{bad}mistake{bad:#}: {}", printable(&mistake.to_string()))?;
+        writeln!(out, "{}", printable(&mistake.to_string()))?;
     }
-    for warning in &reading.warnings {
-        writeln!(out, "{wait}warning{wait:#}: {}", printable(&warning.to_string()))?;
+    let style = AnsiColor::Yellow.on_default();
+    for Warning { file, line, message } in &reading.warnings {
+        let place = match line {
+            Some(line) => format!("{file}:{line}: "),
+            None if file.is_empty() => String::new(),
+            None => format!("{file}: "),
+        };
+        writeln!(out, "{}{style}warning{style:#}: {}", printable(&place), printable(message))?;
     }
     let fleet = &reading.fleet;
     let read = [

@@ -164,7 +164,10 @@ fn lag(known: &Known, table: &Table) -> Option<String> {
     if holds.epoch == roster.epoch && holds.group == group.sequence && holds.roster >= roster.sequence {
         return None;
     }
-    Some(format!("holds {}, published is {}", holds.group, group.sequence))
+    Some(match holds.group == group.sequence {
+        true => "has not accepted its newest roster yet".into(),
+        false => format!("holds {}, published is {}", holds.group, group.sequence),
+    })
 }
 
 fn told(service: &ServiceStatus) -> String {
