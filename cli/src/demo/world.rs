@@ -149,6 +149,11 @@ impl World {
         self.hub.process.iter_mut().chain(agents).try_for_each(Process::check)
     }
 
+    /// How many polls every site has told of.
+    pub(super) fn polls(&self) -> Vec<usize> {
+        self.sites.iter().map(|site| site.polls().len()).collect()
+    }
+
     /// A path as it is seen from the demo's folder.
     pub(super) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(self.folder()).unwrap_or(path).display().to_string()
