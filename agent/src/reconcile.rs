@@ -13,7 +13,7 @@ use farshore_shared::wire::{ObjectFailure, ServiceEntry, ServiceState, ServiceSt
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
-use crate::decide::{self, Holding, Work};
+use crate::decide::{self, Enforce, Holding, Work};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
@@ -46,6 +46,8 @@ pub struct Pass {
     pub holds: Option<farshore_shared::wire::Holds>,
     /// Whether the target answered.
     pub reached: bool,
+    /// The poll interval that the documents ask for, in seconds.
+    pub poll_seconds: Option<u64>,
 }
 
 /// What a service rendered to, as long as its signed revision stays.
@@ -102,10 +104,12 @@ impl<T: Target> Reconciler<T> {
     /// # Errors
     /// [`StoreError`] when the state folder cannot be read at all.
     pub async fn pass(&mut self, orders: &Orders) -> Result<Pass, StoreError> {
-        let mut pass = Pass { holds: orders.documents.as_deref().map(holds), ..Pass::default() };
+        let held = orders.documents.as_deref();
+        let poll_seconds = held.map(|documents| documents.group.poll_seconds);
+        let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
         let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
         let content = self.store.content().present()?;
-        let documents = orders.documents.as_deref().map(|documents| (&documents.roster, &documents.group));
+        let documents = held.map(|documents| (&documents.roster, &documents.group));
         let holding = Holding {
             documents,
             prune: orders.prune,
@@ -178,9 +182,10 @@ impl<T: Target> Reconciler<T> {
         healthy: &mut BTreeMap<Name, Healthy>,
     ) -> ServiceStatus {
         match work {
-            Work::Enforce { entry, revision, note } => {
-                let status = self.enforce(entry, *revision, note.as_deref(), site, prune).await;
+            Work::Enforce(enforce) => {
+                let status = self.enforce(enforce, site, prune).await;
                 if status.state == ServiceState::Applied {
+                    let Enforce { entry, revision, .. } = &**enforce;
                     let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
                     let was = Healthy { artifact, commit, revision: *revision, entry: entry.to_value() };
                     healthy.insert(entry.name.clone(), was);
@@ -199,37 +204,30 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    async fn enforce(
-        &mut self,
-        entry: &ServiceEntry,
-        revision: Digest,
-        note: Option<&str>,
-        site: &Site,
-        prune: Prune,
-    ) -> ServiceStatus {
+    async fn enforce(&mut self, enforce: &Enforce, site: &Site, prune: Prune) -> ServiceStatus {
+        let Enforce { entry, revision, note } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        if let Err(message) = self.render(entry, revision, site).await {
+        if let Err(message) = self.render(entry, *revision, site).await {
             (status.state, status.message) = (ServiceState::Failed, short(&message));
             return status;
         }
-        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
+        let rendered = &self.rendered[&entry.name];
         let mut desired = Desired {
             manifests: rendered.manifests.clone(),
             completeness: rendered.completeness(),
-            removal: decide::removal(entry, revision, prune),
-            revision: Some((revision, entry.incarnation)),
+            removal: decide::removal(entry, *revision, prune),
+            revision: Some((*revision, entry.incarnation)),
         };
         let doubles = take_doubles(&mut desired);
-        let result = self.apply(&entry.name, desired).await;
-        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
-        match result {
+        match self.apply(&entry.name, desired).await {
             Ok(mut outcome) => {
+                let rendered = &self.rendered[&entry.name];
                 outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
+                fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
                 self.tell(&entry.name, &outcome);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
-                fill(&mut status, &outcome, &self.rendered[&entry.name].mistakes, note);
             }
             Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
         }
@@ -367,7 +365,7 @@ fn waiting(work: &Work, why: &str) -> ServiceStatus {
     // A service whose very name cannot be read is reported under a name of our own.
     let name = work.name().parse().unwrap_or_else(|_| "unreadable".parse().expect("a good name"));
     let commit = match work {
-        Work::Enforce { entry, .. } => entry.revision.commit.as_str(),
+        Work::Enforce(enforce) => enforce.entry.revision.commit.as_str(),
         Work::Remove(_) | Work::Blocked { .. } => "",
     };
     ServiceStatus { message: short(why), ..blank(name, commit) }

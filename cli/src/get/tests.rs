@@ -1,0 +1,1 @@
+//! What `farshore get` decides and shows.
