@@ -257,3 +257,6 @@ async fn delete_all<T: Target>(
     }
     inventory.items.retain(|item| !gone.contains(&item.key));
 }
+
+#[cfg(test)]
+mod tests;

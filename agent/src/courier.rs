@@ -4,11 +4,11 @@
 //! channel; reports wait in the outbox and a `Notify` says that there are some; what a person should
 //! hear goes to the agent by an `mpsc` channel.
 
-use std::collections::BTreeSet;
+mod content;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::retry::{Schedule, hashed_share, spread};
 use farshore_shared::wire::{Artifact, Desired, Root};
@@ -16,12 +16,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use crate::hub::{self, Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust, fetch};
+use crate::hub::{Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust};
 use crate::identity::{self, JoinError, Membership, Progress};
 use crate::reconcile::Orders;
 use crate::schedule::{about, until_next_poll};
 use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
-use crate::verify::{self, Accepted, Change, Clock, Documents, Held, Kind, Refusal};
+use crate::verify::{self, Accepted, Change, Clock, Held, Kind, Refusal};
+use content::artifacts;
 
 /// The poll interval until a group document has said another.
 const POLL: Duration = Duration::from_secs(120);
@@ -284,63 +285,6 @@ impl Courier {
         Ok(alarms)
     }
 
-    /// Fetches what is held and not here. What cannot be fetched blocks only its service.
-    async fn complete_content(
-        &mut self,
-        link: &mut Link,
-        verify_all: bool,
-    ) -> Result<Vec<String>, PollError> {
-        let Some(documents) = &self.held.documents else { return Ok(vec![]) };
-        let named = artifacts(documents);
-        let present = self.store.content().present()?;
-        let missing: Vec<Artifact> =
-            named.iter().filter(|a| verify_all || !present.contains(&a.digest)).cloned().collect();
-        let alarms = self.fetch_all(link, &missing).await?;
-        let brought = self.store.content().present()? != present;
-        if brought {
-            self.orders.send_modify(|_| {});
-        }
-        if verify_all && alarms.is_empty() {
-            self.collect(&named)?;
-        }
-        Ok(alarms)
-    }
-
-    async fn fetch_all(&self, link: &mut Link, artifacts: &[Artifact]) -> Result<Vec<String>, PollError> {
-        let mut alarms = vec![];
-        for artifact in artifacts {
-            match fetch(&mut link.client, &self.store.content(), artifact).await {
-                Ok(()) => debug!(digest = %artifact.digest, bytes = artifact.size, "content is here"),
-                Err(hub::FetchError::Store(error @ StoreError::Io { .. })) => return Err(error.into()),
-                Err(error) => {
-                    warn!(digest = %artifact.digest, error = %chain(&error), "content is not here yet");
-                    alarms.push(format!(
-                        "content is not here yet ({:?}): {}",
-                        artifact.digest,
-                        chain(&error)
-                    ));
-                }
-            }
-        }
-        Ok(alarms)
-    }
-
-    /// Removes content that neither what is held nor what was last healthy needs.
-    fn collect(&self, named: &[Artifact]) -> Result<(), StoreError> {
-        let mut keep: BTreeSet<Digest> = named.iter().map(|artifact| artifact.digest).collect();
-        match self.store.healthy()? {
-            crate::store::Found::Good(healthy) => {
-                keep.extend(healthy.values().map(|healthy| healthy.artifact))
-            }
-            crate::store::Found::Absent => {}
-            // Nothing is known to be unneeded.
-            crate::store::Found::Corrupt(_) => return Ok(()),
-        }
-        let gone = self.store.content().collect(&keep)?;
-        debug!(gone, "content that nothing needs any more is removed");
-        Ok(())
-    }
-
     async fn renew_root(&self, link: &mut Link) -> Result<Renewed, PollError> {
         let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
         let root = identity::newer_root(&self.store, &mut any, link.root.clone()).await?;
@@ -436,11 +380,6 @@ enum Renewed {
     Same,
 }
 
-/// The content that documents name.
-fn artifacts(documents: &Documents) -> Vec<Artifact> {
-    documents.group.entries().into_iter().flatten().map(|entry| entry.artifact).collect()
-}
-
 /// Failures that a newer root explains: a director's key, an epoch or a TLS key that the root at hand
 /// does not have, and a root whose own time is over (TUF 1.0, section 5.3.10).
 ///
@@ -460,3 +399,6 @@ fn since_epoch() -> Duration {
     // A clock before 1970 counts as 1970: it is distrusted anyway.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

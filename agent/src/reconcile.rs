@@ -3,13 +3,15 @@
 //! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
 //! tells of every pass by an `mpsc` channel.
 
+mod status;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Artifact, ObjectFailure, ServiceEntry, ServiceState, ServiceStatus};
+use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
@@ -20,11 +22,7 @@ use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
 use crate::target::{ObjectError, Retry, Target};
 use crate::verify::Documents;
-
-/// The most failures of one service that a status tells of.
-const FAILURES_TOLD: usize = 20;
-/// The most characters of one message.
-const MESSAGE_LIMIT: usize = 400;
+use status::{FAILURES_TOLD, blank, fill, holds, short, waiting};
 
 /// What is to be enforced.
 #[derive(Debug, Clone)]
@@ -390,63 +388,5 @@ fn take_doubles(desired: &mut Desired) -> Vec<ObjectError> {
     origins.into_iter().map(error).collect()
 }
 
-fn holds(documents: &Documents) -> farshore_shared::wire::Holds {
-    let Documents { roster, group, .. } = documents;
-    farshore_shared::wire::Holds { epoch: group.epoch, roster: roster.sequence, group: group.sequence }
-}
-
-fn blank(name: Name, commit: &str) -> ServiceStatus {
-    let (state, message) = (ServiceState::Waiting, String::new());
-    ServiceStatus {
-        name,
-        commit: commit.to_owned(),
-        state,
-        message,
-        objects: 0,
-        failures: vec![],
-        repairs: 0,
-    }
-}
-
-fn waiting(work: &Work, why: &str) -> ServiceStatus {
-    // A service whose very name cannot be read is reported under a name of our own.
-    let name = work.name().parse().unwrap_or_else(|_| "unreadable".parse().expect("a good name"));
-    let commit = match work {
-        Work::Enforce(enforce) => enforce.entry.revision.commit.as_str(),
-        Work::Remove(_) | Work::Blocked { .. } => "",
-    };
-    ServiceStatus { message: short(why), ..blank(name, commit) }
-}
-
-fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[String], note: Option<&str>) {
-    status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
-    let failure =
-        |error: &ObjectError| ObjectFailure { object: error.key.to_string(), message: short(&error.message) };
-    status.failures = outcome.failures.iter().take(FAILURES_TOLD).map(failure).collect();
-    let (failed, broken) = (outcome.failures.len(), mistakes.len());
-    (status.state, status.message) = match (&outcome.held, note) {
-        _ if failed + broken > 0 => {
-            let first = mistakes.first().cloned().or_else(|| Some(outcome.failures.first()?.to_string()));
-            let first = first.unwrap_or_default();
-            (
-                ServiceState::Failed,
-                format!(
-                    "{} of {} objects failed; {first}",
-                    failed + broken,
-                    failed + broken + outcome.objects
-                ),
-            )
-        }
-        (Some(held), _) => (ServiceState::Held, held.to_string()),
-        (None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
-        (None, None) => (ServiceState::Applied, String::new()),
-    };
-    status.message = short(&status.message);
-}
-
-fn short(message: &str) -> String {
-    match message.char_indices().nth(MESSAGE_LIMIT) {
-        None => message.to_owned(),
-        Some((end, _)) => format!("{}...", &message[..end]),
-    }
-}
+#[cfg(test)]
+mod tests;

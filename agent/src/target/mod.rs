@@ -9,6 +9,8 @@
 pub mod directory;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
+#[cfg(test)]
+pub(crate) mod memory;
 
 use std::future::Future;
 

@@ -1,0 +1,147 @@
+//! A target in memory, with somebody else in it: for tests of what is done with any target.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use farshore_shared::digest::Digest;
+use serde_json::Value;
+use tokio::task::yield_now;
+
+use super::{Applied, Deleted, Live, ObjectError, Retry, Target, Unreachable};
+use crate::object::{Manifest, ObjectKey, Owner, is_marked};
+use crate::plan::Item;
+
+/// Objects in memory. Clones show the same objects.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    /// The objects, with the number of their life.
+    pub(crate) objects: BTreeMap<ObjectKey, (u64, Value)>,
+    /// Names of objects that can neither be applied nor deleted.
+    pub(crate) refused: BTreeSet<String>,
+    /// Why the target does not answer, while it does not.
+    pub(crate) silent: Option<String>,
+    /// What was done, in order.
+    pub(crate) log: Vec<String>,
+    lives: u64,
+}
+
+impl Memory {
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no test panics while it holds it")
+    }
+
+    /// The names of all objects.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.inner().objects.keys().map(|key| key.name.clone()).collect()
+    }
+
+    /// Changes every object of a name, as somebody who is not Farshore.
+    pub(crate) fn meddle(&self, name: &str, value: &str) {
+        for (key, (_, body)) in &mut self.inner().objects {
+            if key.name == name {
+                body["data"]["value"] = value.into();
+            }
+        }
+    }
+
+    /// The value in the object of a name.
+    pub(crate) fn value(&self, name: &str) -> Option<String> {
+        let inner = self.inner();
+        let (_, (_, body)) = inner.objects.iter().find(|(key, _)| key.name == name)?;
+        body["data"]["value"].as_str().map(ToOwned::to_owned)
+    }
+}
+
+impl Inner {
+    fn admit(&self, key: &ObjectKey) -> Result<(), ObjectError> {
+        if self.refused.contains(&key.name) {
+            return Err(ObjectError {
+                key: key.clone(),
+                message: "it is refused".to_owned(),
+                retry: Retry::Worthwhile,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn fingerprint(body: &Value) -> Digest {
+    Digest::of(body.to_string().as_bytes())
+}
+
+impl Target for Memory {
+    async fn ready(&self) -> Result<(), Unreachable> {
+        yield_now().await;
+        let silent = self.inner().silent.clone();
+        silent.map_or(Ok(()), |message| Err(Unreachable { target: "memory".to_owned(), message }))
+    }
+
+    async fn locate(
+        &self,
+        manifests: Vec<Manifest>,
+        default_namespace: Option<&str>,
+    ) -> Vec<Result<Manifest, ObjectError>> {
+        yield_now().await;
+        let place = |mut manifest: Manifest| {
+            if manifest.key.namespace.is_none() {
+                manifest.set_namespace(Some(default_namespace.unwrap_or("default")));
+            }
+            Ok(manifest)
+        };
+        manifests.into_iter().map(place).collect()
+    }
+
+    async fn observe(&self, _owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
+        yield_now().await;
+        let inner = self.inner();
+        let look = |item: &Item| match inner.objects.get(&item.key) {
+            None => Ok(Live::Absent),
+            Some((life, body)) => Ok(Live::Present { uid: life.to_string(), fingerprint: fingerprint(body) }),
+        };
+        items.iter().map(look).collect()
+    }
+
+    async fn ensure_namespace(&self, _name: &str) -> Result<(), ObjectError> {
+        yield_now().await;
+        Ok(())
+    }
+
+    async fn apply(&self, _owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
+        yield_now().await;
+        let applied = {
+            let mut inner = self.inner();
+            inner.admit(&manifest.key)?;
+            inner.log.push(format!("apply {}", manifest.key.name));
+            inner.lives += 1;
+            let life = inner.objects.get(&manifest.key).map_or(inner.lives, |(life, _)| *life);
+            inner.objects.insert(manifest.key.clone(), (life, manifest.body.clone()));
+            Applied { uid: life.to_string(), fingerprint: fingerprint(&manifest.body) }
+        };
+        // The power may go when it is done and nobody has heard of it.
+        yield_now().await;
+        Ok(applied)
+    }
+
+    async fn delete(&self, owner: &Owner, item: &Item) -> Result<Deleted, ObjectError> {
+        yield_now().await;
+        let deleted = {
+            let mut inner = self.inner();
+            inner.admit(&item.key)?;
+            let Some((life, body)) = inner.objects.get(&item.key) else { return Ok(Deleted::Gone) };
+            let listed = item.uid.as_ref().is_none_or(|uid| *uid == life.to_string());
+            if !listed || !is_marked(body, owner) {
+                return Ok(Deleted::NotOurs);
+            }
+            inner.log.push(format!("delete {}", item.key.name));
+            inner.objects.remove(&item.key);
+            Deleted::Gone
+        };
+        yield_now().await;
+        Ok(deleted)
+    }
+}
