@@ -85,6 +85,7 @@ fn described(held: &HeldChange) -> String {
     let why = match held.why {
         HoldCause::NotDescending => "does not descend from what is published",
         HoldCause::MassRemoval => "removes more than the budget",
+        HoldCause::NothingLeft => "leaves nothing",
     };
     format!("{scope} from {from} to {}: removes {removes} of {of} cluster-service pairs ({why})", short(to))
 }

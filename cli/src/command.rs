@@ -7,6 +7,7 @@ use farshore_shared::exit::Exit;
 
 use crate::approve::ApproveArgs;
 use crate::completion::CompletionArgs;
+use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::get::GetArgs;
 use crate::token::TokenArgs;
@@ -39,6 +40,8 @@ approval, 5 somebody who is needed does not answer.";
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show all of it on this machine: a hub, three sites, and an outage
+    Demo(DemoArgs),
     /// Run a hub: publish what Git says, and answer sites
     Hub(HubArgs),
     /// Run an agent: keep a site at its last accepted state
@@ -61,6 +64,7 @@ impl Farshore {
     /// Does what the command line says.
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
         match self.command {
+            Command::Demo(args) => Ok(crate::demo::run(args).await?),
             Command::Hub(args) => Ok(farshore_hub_fn::run::run(args).await?),
             Command::Agent(args) => Ok(farshore_agent::agent::run(args).await?),
             Command::Trust(args) => args.run(),

@@ -10,12 +10,16 @@ use farshore_hub_fn::tls::TlsError;
 use farshore_shared::exit::{Exit, chain};
 
 use crate::approve::ApproveError;
+use crate::demo::DemoError;
 use crate::record::RecordError;
 use crate::time::ClockError;
 
 /// A command that was not done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    /// The demo.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// The hub.
     #[error(transparent)]
     Hub(#[from] HubError),
@@ -49,6 +53,7 @@ impl Failure {
     /// How the program ends with it.
     fn exit(&self) -> Exit {
         match self {
+            Self::Demo(error) => error.exit(),
             Self::Hub(error) => error.exit(),
             Self::Agent(error) => error.exit(),
             Self::Record(error) => error.exit(),

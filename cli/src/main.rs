@@ -3,6 +3,7 @@
 //! [`command`] is the table of contents; each command is a module of its own that reads its part of
 //! the command line, does one thing, and ends in a [`failure::Failure`] or an exit code.
 //!
+//! - [`demo`]: all of it on one machine, played and told.
 //! - `hub`, `agent`: the two sides, which live in crates of their own.
 //! - [`trust`], [`token`]: what a fleet begins with.
 //! - [`get`], [`approve`]: the record beside a running hub, read and answered; [`record`] loads it.
@@ -12,6 +13,7 @@
 mod approve;
 mod command;
 mod completion;
+mod demo;
 mod failure;
 mod get;
 mod record;

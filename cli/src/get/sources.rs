@@ -73,6 +73,8 @@ enum Why {
     NotDescending,
     /// It removes more than the budget.
     MassRemoval,
+    /// Nothing is left after it.
+    NothingLeft,
 }
 
 /// Every source that has been looked at or is declared, by name.
@@ -105,6 +107,7 @@ fn seen(head: &SourceHead) -> SourceRow {
         why: match held.why {
             HoldCause::NotDescending => Why::NotDescending,
             HoldCause::MassRemoval => Why::MassRemoval,
+            HoldCause::NothingLeft => Why::NothingLeft,
         },
         removes: held.removes,
         of: held.of,
