@@ -2,17 +2,19 @@
 //! hours; it is signed, numbered and kept in the outbox until the hub has it.
 
 use farshore_shared::dsse::Envelope;
-use farshore_shared::wire::{ServiceStatus, Status, UnixSeconds};
+use farshore_shared::wire::{STATUS_LIMIT, ServiceStatus, Status, UnixSeconds};
 
 use crate::reconcile::Pass;
 use crate::store::{Keys, Number, Outbox, StoreError};
 
 /// The most failures that one status tells of, over all services.
-const FAILURES_TOLD: usize = 200;
+const FAILURES_TOLD: usize = 100;
 /// The most alarms.
 const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
-const SERVICES_TOLD: usize = 500;
+const SERVICES_TOLD: usize = 300;
+/// The most characters of one alarm.
+const ALARM_LIMIT: usize = 500;
 
 /// What is to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,11 +61,12 @@ impl Reporter {
 
 fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status {
     let News { pass, alarms, poll_seconds } = news;
-    let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).cloned().collect();
+    let cut = |alarm: &String| alarm.chars().take(ALARM_LIMIT).collect();
+    let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).map(cut).collect();
     if pass.services.len() > SERVICES_TOLD {
         alarms.push(format!("{} services are not told of", pass.services.len() - SERVICES_TOLD));
     }
-    Status {
+    fitted(Status {
         cluster: keys.cluster.clone(),
         state_id: number.state_id.clone(),
         sequence: number.sequence,
@@ -75,7 +78,21 @@ fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status 
         alarms,
         dropped: number.dropped,
         critical: vec![],
+    })
+}
+
+/// Texts that grow when they are written as JSON could exceed the limit: then details go.
+fn fitted(mut status: Status) -> Status {
+    let size = serde_json::to_vec(&status).map_or(0, |bytes| bytes.len());
+    if size > STATUS_LIMIT {
+        for service in &mut status.services {
+            service.failures.clear();
+            service.message = service.message.chars().take(40).collect();
+        }
+        status.alarms =
+            vec![format!("details are left out: the status had {size} bytes (limit {STATUS_LIMIT})")];
     }
+    status
 }
 
 fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
@@ -95,7 +112,7 @@ mod tests {
     use crate::store::Store;
     use farshore_shared::dsse::Signers;
     use farshore_shared::names::Name;
-    use farshore_shared::wire::{ObjectFailure, STATUS_LIMIT, ServiceState};
+    use farshore_shared::wire::{ObjectFailure, ServiceState};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -104,13 +121,13 @@ mod tests {
     fn service(n: usize) -> ServiceStatus {
         let failure = ObjectFailure {
             object: "ConfigMap shop/".to_owned() + &"o".repeat(63),
-            message: "m".repeat(400),
+            message: "\u{1}".repeat(400),
         };
         ServiceStatus {
             name: name(&format!("service-{n}")),
             commit: "c".repeat(40),
             state: ServiceState::Failed,
-            message: "m".repeat(400),
+            message: "\u{1}".repeat(400),
             objects: 1,
             failures: vec![failure; 20],
             repairs: 0,

@@ -11,7 +11,7 @@ use farshore_shared::names::{LabelKey, Labels, Name};
 use farshore_shared::wire::{Artifact, Document, GroupId, Tombstone, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
-use crate::declare::{Origin, ServiceSpec, SourceSpec};
+use crate::declare::{FolderPath, Origin, RendererSpec, ServiceSpec, SourceSpec};
 use crate::objects::Key;
 
 /// The name of the source that is the fleet repository itself.
@@ -72,6 +72,8 @@ pub fn source_head(source: &str) -> Key {
 pub const SOURCES: &str = "sources/";
 /// Where all registrations begin.
 pub const REGISTRATIONS: &str = "registrations/";
+/// Where all approvals begin.
+pub const APPROVALS: &str = "approvals/";
 /// Where requests to enrol wait for the publisher.
 pub const PENDING: &str = "enrolments/pending/";
 
@@ -114,7 +116,7 @@ pub fn token_use(token: Digest, n: u32) -> Key {
 /// An operator's [`Approval`].
 #[must_use]
 pub fn approval(change: &str) -> Option<Key> {
-    Key::new(format!("approvals/{change}")).ok()
+    Key::new(format!("{APPROVALS}{change}")).ok()
 }
 
 /// When clusters were last heard.
@@ -209,6 +211,19 @@ pub struct IntentService {
     pub published: Option<Published>,
 }
 
+impl IntentService {
+    /// How the content that is published is rendered. New options of the same renderer need no new
+    /// content, so they count at once, whatever has become of the source.
+    #[must_use]
+    pub fn renderer<'a>(&'a self, published: &'a Published) -> &'a RendererSpec {
+        let made = &published.made;
+        let is_made_so = made.source == self.spec.source
+            && made.path == self.spec.path
+            && std::mem::discriminant(&made.renderer) == std::mem::discriminant(&self.spec.renderer);
+        if is_made_so { &self.spec.renderer } else { &made.renderer }
+    }
+}
+
 /// The content of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -221,6 +236,29 @@ pub struct Published {
     pub key: Digest,
     /// The artifact.
     pub artifact: Artifact,
+    /// What of the declaration the artifact was made for: it is rendered by this and by no other path,
+    /// also while a new declaration cannot be followed.
+    pub made: Made,
+}
+
+/// What of a declaration decides an artifact's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Made {
+    /// The source.
+    pub source: Name,
+    /// The folder in it.
+    pub path: FolderPath,
+    /// The renderer.
+    pub renderer: RendererSpec,
+}
+
+impl Made {
+    /// What a declaration asks for.
+    #[must_use]
+    pub fn of(spec: &ServiceSpec) -> Self {
+        Self { source: spec.source.clone(), path: spec.path.clone(), renderer: spec.renderer.clone() }
+    }
 }
 
 /// A cluster that the fleet repository speaks of.
@@ -349,6 +387,8 @@ pub enum HoldCause {
     NotDescending,
     /// It removes more than the budget.
     MassRemoval,
+    /// Nothing is left after it: a repository that was emptied or exchanged looks like this.
+    NothingLeft,
 }
 
 impl HeldChange {
@@ -370,6 +410,13 @@ impl HeldChange {
         }
     }
 
+    /// Whether its id is that of the change that it describes.
+    #[must_use]
+    pub fn is_named_rightly(&self) -> bool {
+        let Self { change, scope, from, to, why, removes, of } = self;
+        Self::new(scope, from.as_deref(), to, *why, *removes, *of).change == *change
+    }
+
     /// What a person should know and do.
     #[must_use]
     pub fn explain(&self) -> String {
@@ -382,6 +429,11 @@ impl HeldChange {
             ),
             HoldCause::MassRemoval => {
                 format!("commit {short} would remove {removes} of {of} cluster-service pairs")
+            }
+            HoldCause::NothingLeft => {
+                format!(
+                    "commit {short} would leave nothing: it removes {removes} of {of} cluster-service pairs"
+                )
             }
         };
         format!("{what}: it is held, sites keep what they have; to let it through: farshore approve {change}")

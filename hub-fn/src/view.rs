@@ -158,9 +158,8 @@ impl View {
 
     async fn load_publication(&self, freshness: Freshness) -> Result<Option<Arc<Publication>>, ViewError> {
         let trust = self.trust().await.map_err(shared)?;
-        let head = self
-            .signed::<Head>(record::head(), &trust.director(), HEAD_LIMIT, freshness, |h| h.sequence)
-            .await?;
+        let head =
+            self.signed::<Head>(record::head(), &trust.director(), HEAD_LIMIT, freshness, |_| true).await?;
         let Some(head) = head else { return Ok(None) };
         let mut table = Table::default();
         for &digest in &head.document.tables {
@@ -193,10 +192,9 @@ impl View {
         let load = async {
             let trust = self.trust().await.map_err(shared)?;
             let key = record::registration(cluster);
-            let found = self
-                .signed::<Registration>(key, &trust.director(), SMALL_LIMIT, freshness, |r| r.sequence)
-                .await?;
-            Ok(found.filter(|found| found.document.cluster == *cluster).map(Arc::new))
+            let is_asked = |found: &Signed<Registration>| found.document.cluster == *cluster;
+            let found = self.signed(key, &trust.director(), SMALL_LIMIT, freshness, is_asked).await?;
+            Ok(found.map(Arc::new))
         };
         self.registrations.try_get_with_by_ref(cluster, load).await
     }
@@ -216,9 +214,9 @@ impl View {
         let load = async {
             let trust = self.trust().await.map_err(shared)?;
             let key = record::roster(cluster);
-            let found =
-                self.signed::<Roster>(key, &trust.director(), SMALL_LIMIT, freshness, |r| r.sequence).await?;
-            Ok(found.filter(|found| found.document.cluster == *cluster).map(Arc::new))
+            let is_asked = |found: &Signed<Roster>| found.document.cluster == *cluster;
+            let found = self.signed(key, &trust.director(), SMALL_LIMIT, freshness, is_asked).await?;
+            Ok(found.map(Arc::new))
         };
         self.rosters.try_get_with_by_ref(cluster, load).await
     }
@@ -231,10 +229,10 @@ impl View {
         let load = async {
             let trust = self.trust().await.map_err(shared)?;
             let key = record::group(id, sequence);
+            let is_asked =
+                |found: &Signed<Group>| found.document.group == id && found.document.sequence == sequence;
             let found = self
-                .signed::<Group>(key.clone(), &trust.director(), DESIRED_LIMIT, Freshness::Recent, |g| {
-                    g.sequence
-                })
+                .signed(key.clone(), &trust.director(), DESIRED_LIMIT, Freshness::Recent, is_asked)
                 .await?;
             found.map(Arc::new).ok_or(ViewError::Damaged(key))
         };
@@ -267,17 +265,20 @@ impl View {
         Ok(artifacts)
     }
 
-    /// From the index if it has a good one, else from objects, which then goes into the index.
-    async fn signed<T: Document>(
+    /// From the index if it has a good one, else from objects, which then goes into the index. Our
+    /// signature alone is not enough: whoever writes to the index could put one document in another's
+    /// place, so that it must be the one that is asked for.
+    async fn signed<T: Document + Numbered>(
         &self,
         key: Key,
         signers: &Signers<'_>,
         limit: usize,
         freshness: Freshness,
-        version: impl Fn(&T) -> u64,
+        is_asked: impl Fn(&Signed<T>) -> bool,
     ) -> Result<Option<Signed<T>>, ViewError> {
         if freshness == Freshness::Recent
             && let Some(found) = self.indexed(&key, signers, limit).await
+            && is_asked(&found)
         {
             return Ok(Some(found));
         }
@@ -286,7 +287,10 @@ impl View {
             Some(source) => ViewError::Refused { key: key.clone(), source },
             None => ViewError::Damaged(key.clone()),
         })?;
-        let entry = Entry { version: version(&found.document), bytes: stored.bytes };
+        if !is_asked(&found) {
+            return Err(ViewError::Damaged(key));
+        }
+        let entry = Entry { version: found.document.number(), bytes: stored.bytes };
         if let Err(error) = self.index.put(key.as_str(), &entry).await {
             debug!(%key, %error, "index does not take an entry");
         }
@@ -310,6 +314,23 @@ impl View {
         found.inspect_err(|_| warn!(%key, "index holds something else than a signed document")).ok()
     }
 }
+
+/// What the index compares, so that an older document never takes a newer one's place.
+trait Numbered {
+    fn number(&self) -> u64;
+}
+
+macro_rules! numbered {
+    ($($type:ty),*) => {
+        $(impl Numbered for $type {
+            fn number(&self) -> u64 {
+                self.sequence
+            }
+        })*
+    };
+}
+
+numbered!(Head, Registration, Roster, Group);
 
 fn named(group: &Group) -> BTreeSet<Digest> {
     group.entries().into_iter().flatten().map(|entry| entry.artifact.digest).collect()

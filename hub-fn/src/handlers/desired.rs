@@ -40,10 +40,14 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     };
     match held {
         Some(held) if held == offered.tag => not_modified(&offered.tag),
-        Some(held) if is_newer(&held, &offered.tag) => {
+        Some(held) if is_newer(&held, &offered.tag) || offered.is_below_its_floor() => {
             let mut response = not_modified(&held)?;
             response.headers_mut().insert(BEHIND_HEADER, HeaderValue::from_static("1"));
             Ok(response)
+        }
+        None if offered.is_below_its_floor() => {
+            let message = "the record is behind what was published for this cluster";
+            Err(Refusal::later(message, Duration::from_secs(5)))
         }
         held => {
             let has_roster = held.as_ref().is_some_and(|held| held.roster == offered.tag.roster);
@@ -57,20 +61,30 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     }
 }
 
-/// Whether somebody has seen something that this replica's memory has not.
-fn needs_a_look(held: Option<&DesiredTag>, offered: Option<&Offer>) -> bool {
-    match (held, offered) {
-        (_, None) => true,
-        (Some(held), Some(offered)) => is_newer(held, &offered.tag),
-        (None, Some(_)) => false,
+impl Offer {
+    /// Whether the table is older than the roster: no site accepts such a pair.
+    fn is_below_its_floor(&self) -> bool {
+        self.tag.group.sequence < self.roster.document.floor
     }
 }
 
+/// Whether somebody has seen something that this replica's memory has not.
+fn needs_a_look(held: Option<&DesiredTag>, offered: Option<&Offer>) -> bool {
+    let Some(offered) = offered else { return true };
+    // A higher group beside a lower roster may be of the group that the cluster has left, or newer than
+    // our table: only a look tells.
+    let is_surpassed = held.is_some_and(|held| {
+        is_newer(held, &offered.tag)
+            || (held.epoch == offered.tag.epoch && held.group.sequence > offered.tag.group.sequence)
+    });
+    is_surpassed || offered.is_below_its_floor()
+}
+
+/// Whether the agent holds more. A roster that is newer than its own brings its group along, whose body
+/// may be older than that of the group before: the roster's floor is what counts then.
 fn is_newer(held: &DesiredTag, offered: &DesiredTag) -> bool {
-    let held_at = (held.epoch, held.roster.sequence, held.group.sequence);
-    held_at.0 > offered.epoch
-        || (held_at.0 == offered.epoch
-            && (held_at.1 > offered.roster.sequence || held_at.2 > offered.group.sequence))
+    let order = |tag: &DesiredTag| (tag.epoch, tag.roster.sequence, tag.group.sequence);
+    order(held) > order(offered)
 }
 
 async fn offer(
@@ -81,10 +95,6 @@ async fn offer(
     let Some(roster) = hub.view.roster(cluster, freshness).await? else { return Ok(None) };
     let Some(publication) = hub.view.publication(freshness).await? else { return Ok(None) };
     let Some(reference) = publication.group(&roster.document.group) else { return Ok(None) };
-    // A roster that is newer than this view of the table: the table is looked at again.
-    if reference.sequence < roster.document.floor && freshness == Freshness::Recent {
-        return Ok(None);
-    }
     let group = hub.view.group(roster.document.group, reference.sequence).await?;
     let mark = |sequence, digest: farshore_shared::digest::Digest| Mark { sequence, short: digest.short() };
     let tag = DesiredTag {
@@ -122,5 +132,10 @@ mod tests {
         assert!(is_newer(&tag(2, 1, 1), &tag(1, 5, 8)));
         assert!(!is_newer(&tag(1, 5, 8), &tag(1, 5, 8)));
         assert!(!is_newer(&tag(1, 9, 9), &tag(2, 1, 1)));
+    }
+
+    #[test]
+    fn a_cluster_that_moves_to_a_group_with_an_older_body_is_sent_it() {
+        assert!(!is_newer(&tag(1, 5, 100), &tag(1, 6, 90)));
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
-use crate::declare::{self, Fleet, Reading};
+use crate::declare::{self, Fleet, Mistake, Reading};
 use crate::record::{
     FLEET, HeldChange, HoldCause, Intent, IntentCluster, IntentService, IntentSource, SourceState,
 };
@@ -30,6 +30,8 @@ pub enum FleetSeen<'a> {
         descent: Descent,
         /// What it says.
         reading: &'a Reading,
+        /// The paths of all its files that may declare something.
+        files: &'a BTreeSet<String>,
     },
 }
 
@@ -55,23 +57,27 @@ pub fn intend(
     is_approved: &dyn Fn(&HeldChange) -> bool,
 ) -> Intended {
     let keep = |state, messages, held| Intended { intent: previous.clone(), state, messages, held };
-    let (commit, descent, reading) = match seen {
+    let (commit, descent, reading, files) = match seen {
         FleetSeen::Unconfigured => {
             let message = "no fleet repository: start the hub with --fleet URL".to_owned();
             return keep(SourceState::Failed, vec![message], None);
         }
         FleetSeen::Failed(message) => return keep(SourceState::Failed, vec![message.clone()], None),
-        FleetSeen::Read { commit, descent, reading } => (*commit, *descent, *reading),
+        FleetSeen::Read { commit, descent, reading, files } => (*commit, *descent, *reading, *files),
     };
-    let mut messages: Vec<String> = reading.mistakes.iter().map(ToString::to_string).collect();
-    let next = candidate(previous, commit, reading);
+    let silent = fallen_silent(previous, &reading.fleet, files);
+    let mistakes = reading.mistakes.iter().chain(&silent);
+    let mut messages: Vec<String> = mistakes.map(ToString::to_string).collect();
+    let is_complete = reading.is_complete() && silent.is_empty();
+    let read = from_fleet(previous, commit, &reading.fleet);
+    let next = if is_complete { read } else { with_kept(previous, read, members) };
     if let Some(held) = hold(previous, &next, descent, members)
         && !is_approved(&held)
     {
         messages.insert(0, held.explain());
         return keep(SourceState::Held, messages, Some(held));
     }
-    let state = if reading.is_complete() { SourceState::Ready } else { SourceState::Degraded };
+    let state = if is_complete { SourceState::Ready } else { SourceState::Degraded };
     messages.extend(reading.warnings.iter().map(ToString::to_string));
     let labels: Vec<Labels> = members.iter().map(|(name, labels)| labels_of(&next, name, labels)).collect();
     let lonely = declare::services_matching_nobody(&reading.fleet, &labels);
@@ -81,22 +87,62 @@ pub fn intend(
     Intended { intent: next, state, messages, held: None }
 }
 
-/// The intent as the commit would have it, unreadable declarations kept.
-fn candidate(previous: &Intent, commit: &str, reading: &Reading) -> Intent {
-    let mut next = from_fleet(previous, commit, &reading.fleet);
-    if reading.is_complete() {
-        return next;
-    }
+/// Files that declared something, are still there, and declare nothing any more: a file that was cut or
+/// emptied looks like this, so it counts as one that cannot be read. A file whose declarations all
+/// stand elsewhere now has lost nothing.
+fn fallen_silent(previous: &Intent, fleet: &Fleet, files: &BTreeSet<String>) -> Vec<Mistake> {
+    let speaking: BTreeSet<&str> = (fleet.sources.values().map(|declared| &declared.origin))
+        .chain(fleet.services.values().map(|declared| &declared.origin))
+        .chain(fleet.clusters.values().map(|declared| &declared.origin))
+        .map(|origin| origin.file.as_str())
+        .collect();
+    let lost = (previous.sources.iter().filter(|(name, _)| !fleet.sources.contains_key(*name)))
+        .map(|(_, source)| &source.origin)
+        .chain(
+            (previous.services.iter().filter(|(name, _)| !fleet.services.contains_key(*name)))
+                .map(|(_, service)| &service.origin),
+        )
+        .chain(
+            (previous.clusters.iter().filter(|(name, _)| !fleet.clusters.contains_key(*name)))
+                .map(|(_, cluster)| &cluster.origin),
+        );
+    let silent: BTreeSet<&str> = lost.map(|origin| origin.file.as_str()).collect();
+    let silent = silent.into_iter().filter(|file| files.contains(*file) && !speaking.contains(file));
+    silent
+        .map(|file| Mistake {
+            file: file.to_owned(),
+            line: None,
+            column: None,
+            field: String::new(),
+            message: "the file declares nothing any more".to_owned(),
+            expected: "expected: the file removed, if its declarations shall go".to_owned(),
+        })
+        .collect()
+}
+
+/// The intent of a commit that cannot be read whole: what is missing keeps its last good form, and
+/// selectors and labels change only if no cluster loses a service by it.
+fn with_kept(previous: &Intent, read: Intent, members: &BTreeMap<Name, Labels>) -> Intent {
+    let mut next = read;
     for (name, source) in &previous.sources {
         next.sources.entry(name.clone()).or_insert_with(|| source.clone());
     }
     for (name, service) in &previous.services {
-        let kept = next.services.entry(name.clone()).or_insert_with(|| service.clone());
-        kept.spec.clusters = service.spec.clusters.clone();
+        next.services.entry(name.clone()).or_insert_with(|| service.clone());
     }
     for (name, cluster) in &previous.clusters {
-        next.clusters.insert(name.clone(), cluster.clone());
+        next.clusters.entry(name.clone()).or_insert_with(|| cluster.clone());
     }
+    if removed_pairs(previous, &next, members).0 == 0 {
+        return next;
+    }
+    for (name, service) in &previous.services {
+        if let Some(kept) = next.services.get_mut(name) {
+            kept.spec.clusters = service.spec.clusters.clone();
+        }
+    }
+    // A new override may move a cluster away from what it has, just as a changed one may.
+    next.clusters.clone_from(&previous.clusters);
     next
 }
 
@@ -135,11 +181,18 @@ fn hold(
     let descends = from.is_none() || matches!(descent, Descent::Same | Descent::Forward);
     let why = match descends {
         false => HoldCause::NotDescending,
+        true if leaves_nothing(previous, next, removes, of) => HoldCause::NothingLeft,
         true if exceeds_budget(removes, of) => HoldCause::MassRemoval,
         true => return None,
     };
     let to = next.fleet.as_deref().unwrap_or_default();
     Some(HeldChange::new(FLEET, from, to, why, removes, of))
+}
+
+/// A budget of ten would let a small fleet go at once.
+fn leaves_nothing(previous: &Intent, next: &Intent, removes: u64, of: u64) -> bool {
+    let is_undeclared = next.services.is_empty() && !previous.services.is_empty();
+    is_undeclared || (of > 0 && removes == of)
 }
 
 fn exceeds_budget(removes: u64, of: u64) -> bool {
@@ -175,3 +228,6 @@ pub fn labels_of(intent: &Intent, cluster: &Name, registered: &Labels) -> Labels
     }
     labels
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Every registered cluster: registrations and rosters, as far as our own signature reaches.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,6 +20,9 @@ use crate::record::{self, Intent};
 const IN_FLIGHT: usize = 32;
 /// How many keys are listed at once.
 const PAGE: usize = 1000;
+/// How many copies are compared with the record in one step: all of a small fleet, and a rate that
+/// object storage does not notice for a large one.
+const COMPARED: usize = 500;
 
 /// A registered cluster, with the versions of its two objects.
 #[derive(Debug, Clone)]
@@ -36,6 +40,8 @@ pub struct Registered {
 #[derive(Debug, Default)]
 pub struct Members {
     known: BTreeMap<Name, Registered>,
+    /// Up to whom the copies were compared last.
+    compared: Option<Name>,
 }
 
 impl Members {
@@ -54,16 +60,65 @@ impl Members {
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.key.clone());
             let names = page.iter().filter_map(|listed| listed.key.as_str().rsplit('/').next()?.parse().ok());
-            let new: Vec<Name> = names.filter(|name| !self.known.contains_key(name)).collect();
-            let read: Vec<(Name, Option<Registered>)> = stream::iter(new)
-                .map(|name| async move {
-                    Ok::<_, ObjectsError>((name.clone(), read(objects, director, &name).await?))
-                })
-                .buffer_unordered(IN_FLIGHT)
-                .try_collect()
-                .await?;
-            self.known.extend(read.into_iter().filter_map(|(name, member)| Some((name, member?))));
+            let new = names.filter(|name| !self.known.contains_key(name)).collect();
+            self.read_again(objects, director, new).await?;
         }
+    }
+
+    /// Compares some of the copies with the record, others each time. A publisher that was stopped
+    /// while it wrote rosters may write the last one after everybody else has looked, and then be gone:
+    /// nothing else would ever tell of that one.
+    ///
+    /// # Errors
+    /// [`ObjectsError`].
+    pub async fn compare(
+        &mut self,
+        objects: &Arc<dyn Objects>,
+        director: &Signers<'_>,
+    ) -> Result<(), ObjectsError> {
+        let from = self.compared.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let some: Vec<Name> =
+            self.known.range((from, Bound::Unbounded)).take(COMPARED).map(|(name, _)| name.clone()).collect();
+        self.compared = some.get(COMPARED - 1).cloned();
+        self.read_again(objects, director, some).await
+    }
+
+    async fn read_again(
+        &mut self,
+        objects: &Arc<dyn Objects>,
+        director: &Signers<'_>,
+        names: Vec<Name>,
+    ) -> Result<(), ObjectsError> {
+        let mut reads = stream::iter(names)
+            .map(|name| async move {
+                let found = read(objects, director, &name).await?;
+                Ok::<_, ObjectsError>((name, found))
+            })
+            .buffer_unordered(IN_FLIGHT);
+        while let Some((name, found)) = reads.try_next().await? {
+            self.note(name, found);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, name: Name, found: Option<Registered>) {
+        match found {
+            Some(member) => drop(self.known.insert(name, member)),
+            None => drop(self.known.remove(&name)),
+        }
+    }
+
+    /// Forgets every copy: another publisher has been at work, so any of them may be stale.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The highest sequence that any roster speaks of. Rosters are signed by us, so that they tell of
+    /// publications that a head from a backup does not know.
+    #[must_use]
+    pub fn highest_sequence(&self) -> u64 {
+        let rosters = self.known.values().filter_map(|member| member.roster.as_ref());
+        rosters.map(|(roster, _)| roster.sequence.max(roster.floor)).max().unwrap_or(0)
     }
 
     /// Reads one cluster again.
@@ -76,14 +131,8 @@ impl Members {
         director: &Signers<'_>,
         name: &Name,
     ) -> Result<Option<&Registered>, ObjectsError> {
-        match read(objects, director, name).await? {
-            Some(member) => {
-                self.known.insert(name.clone(), member);
-            }
-            None => {
-                self.known.remove(name);
-            }
-        }
+        let found = read(objects, director, name).await?;
+        self.note(name.clone(), found);
         Ok(self.known.get(name))
     }
 

@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use crate::index::Index;
 use crate::keyring::PublisherKeys;
-use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
+use crate::objects::{Condition, Objects, ObjectsError, PutOutcome, Version};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent, SourceHead};
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::trust::Trust;
@@ -117,6 +117,8 @@ pub struct Publisher {
     members: Members,
     /// Source heads as they were last written, without their numbers.
     reported: BTreeMap<String, SourceHead>,
+    /// The head's object as this publisher saw or left it last: another one tells of another publisher.
+    left: Option<Version>,
 }
 
 /// What one look at all sources found, before anything is decided for good.
@@ -135,7 +137,7 @@ impl Publisher {
         options: Options,
     ) -> Self {
         let (members, reported) = (Members::default(), BTreeMap::new());
-        Self { objects, index, trust, keys, options, members, reported }
+        Self { objects, index, trust, keys, options, members, reported, left: None }
     }
 
     /// One bounded step of due work.
@@ -146,13 +148,14 @@ impl Publisher {
         if step == Step::Enrolments && self.objects.list(record::PENDING, None, 1).await?.is_empty() {
             return Ok(StepReport::default());
         }
+        let mut lowest = 0;
         for _ in 0..ATTEMPTS {
             // First what was published, then Git: what is fetched is never older than what it is
             // compared with.
             let previous = Published::load(&self.objects, &self.trust.director()).await?;
-            let stamp = self.stamp(&previous);
+            self.meet_members(&previous, step).await?;
+            let stamp = self.stamp(&previous, lowest);
             enrol::handle_pending(&self.objects, &self.keys, &mut self.members, stamp).await?;
-            self.members.refresh(&self.objects, &self.trust.director()).await?;
             let look = match step {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
@@ -161,14 +164,32 @@ impl Publisher {
                 return Ok(report);
             }
             info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
+            // A publisher that was killed may have left bodies under this sequence, for ever: where the
+            // clock is behind the head, the next attempt would meet them again.
+            lowest = stamp.sequence + 1;
         }
         Err(PublishError::Lost)
     }
 
-    fn stamp(&self, previous: &Published) -> Stamp {
+    /// Learns who is enrolled, and what of it is not to be believed any more.
+    async fn meet_members(&mut self, previous: &Published, step: Step) -> Result<(), ObjectsError> {
+        let version = previous.head.as_ref().map(|(_, version)| version.clone());
+        if self.left != version {
+            self.members.forget();
+            self.reported.clear();
+            self.left = version;
+        } else if step == Step::Sync {
+            self.members.compare(&self.objects, &self.trust.director()).await?;
+        }
+        self.members.refresh(&self.objects, &self.trust.director()).await
+    }
+
+    fn stamp(&self, previous: &Published, lowest: u64) -> Stamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        Stamp { epoch: self.trust.root.epoch, sequence: previous.next_sequence(millis), now: since.as_secs() }
+        let known = self.members.highest_sequence().saturating_add(1).max(lowest);
+        let sequence = previous.next_sequence(millis).max(known);
+        Stamp { epoch: self.trust.root.epoch, sequence, now: since.as_secs() }
     }
 
     /// Fetches the fleet repository: none if there is none, or what went wrong.
@@ -196,8 +217,8 @@ impl Publisher {
         let seen = match &fleet {
             None => FleetSeen::Unconfigured,
             Some(Err(message)) => FleetSeen::Failed(message.clone()),
-            Some(Ok(FleetFetched { commit, descent, reading })) => {
-                FleetSeen::Read { commit, descent: *descent, reading }
+            Some(Ok(FleetFetched { commit, descent, reading, files })) => {
+                FleetSeen::Read { commit, descent: *descent, reading, files }
             }
         };
         let approved = self.approved().await?;
@@ -218,19 +239,20 @@ impl Publisher {
 
     /// The changes that operators have approved, by id. An id is the digest of the whole change.
     async fn approved(&self) -> Result<BTreeSet<String>, PublishError> {
-        let mut approved = BTreeSet::new();
-        for listed in self.objects.list("approvals/", None, 1000).await? {
-            let found =
-                members::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key.clone())
-                    .await?;
-            let Some((Approval { held, .. }, _)) = found else { continue };
-            let again =
-                HeldChange::new(&held.scope, held.from.as_deref(), &held.to, held.why, held.removes, held.of);
-            if again.change == held.change {
-                approved.insert(held.change);
+        let (mut approved, mut after) = (BTreeSet::new(), None);
+        loop {
+            let page = self.objects.list(record::APPROVALS, after.as_ref(), 1000).await?;
+            let Some(last) = page.last() else { return Ok(approved) };
+            after = Some(last.key.clone());
+            for listed in page {
+                let found =
+                    members::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
+                let Some((Approval { held, .. }, _)) = found else { continue };
+                if held.is_named_rightly() {
+                    approved.insert(held.change);
+                }
             }
         }
-        Ok(approved)
     }
 
     async fn see_sources(&self, intent: &Intent, approved: BTreeSet<String>) -> BTreeMap<String, SourceSeen> {

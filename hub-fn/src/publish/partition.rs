@@ -91,13 +91,12 @@ pub fn partition(
         })
         .collect();
     let mut publication =
-        Publication { groups: vec![], table: kept_for_rosters(previous, members), rosters: vec![] };
-    for (id, values) in placed.values() {
-        // Every member of a group shares its values, and so its labels as far as selectors look.
-        let is_placed = publication.table.0.get(id).is_some_and(|g| g.sequence == stamp.sequence);
-        if !is_placed {
-            place(&mut publication, previous.0.get(id), (*id, values), intent, stamp, policy);
-        }
+        Publication { groups: vec![], table: kept_for_rosters(previous, members, stamp), rosters: vec![] };
+    // Every member of a group shares its values, and so its labels as far as selectors look.
+    let groups: BTreeMap<GroupId, &BTreeMap<LabelKey, String>> =
+        placed.values().map(|(id, values)| (*id, values)).collect();
+    for (id, values) in groups {
+        place(&mut publication, previous.0.get(&id), (id, values), intent, stamp, policy);
     }
     for (name, member) in members {
         let id = placed[name].0;
@@ -113,10 +112,14 @@ fn values_of(labels: &Labels, keys: &BTreeSet<LabelKey>) -> BTreeMap<LabelKey, S
     used.map(|(key, value)| (key.clone(), value.as_str().to_owned())).collect()
 }
 
-/// Groups that some roster names stay until that roster has moved.
-fn kept_for_rosters(previous: &Table, members: &BTreeMap<Name, Member>) -> Table {
-    let named = members.values().filter_map(|member| member.roster.as_ref().map(|roster| roster.group));
-    Table(named.filter_map(|id| previous.0.get(&id).map(|group| (id, group.clone()))).collect())
+/// Groups that some roster names stay until that roster has moved. Any other stays until its body has
+/// expired: a roster that another publisher is writing just now may name it, and what it left there
+/// has to be known when it moves on.
+fn kept_for_rosters(previous: &Table, members: &BTreeMap<Name, Member>, stamp: Stamp) -> Table {
+    let named: BTreeSet<GroupId> =
+        members.values().filter_map(|member| member.roster.as_ref().map(|roster| roster.group)).collect();
+    let kept = previous.0.iter().filter(|(id, group)| named.contains(*id) || group.expires > stamp.now);
+    Table(kept.map(|(id, group)| (*id, group.clone())).collect())
 }
 
 fn place(
@@ -178,13 +181,14 @@ fn entries_for(intent: &Intent, values: &BTreeMap<LabelKey, String>) -> Vec<Serv
         .filter_map(|(name, service)| {
             let published = service.published.as_ref()?;
             let spec = &service.spec;
+            let source = published.made.source.clone();
             Some(ServiceEntry {
                 name: name.clone(),
                 incarnation: published.incarnation,
-                revision: Revision { source: spec.source.clone(), commit: published.commit.clone() },
+                revision: Revision { source, commit: published.commit.clone() },
                 artifact: published.artifact.clone(),
-                path: spec.path.to_string(),
-                renderer: spec.renderer.clone().into(),
+                path: published.made.path.to_string(),
+                renderer: service.renderer(published).clone().into(),
                 namespace: spec.namespace.as_ref().map(ToString::to_string),
                 depends_on: spec.depends_on.clone(),
                 prune: spec.prune.unwrap_or_default(),
@@ -232,6 +236,7 @@ fn roster(
             && before.key == member.key
             && before.epoch == stamp.epoch
             && before.expires > stamp.now + margin
+            && before.tombstones.iter().all(|t| now_in.services.get(&t.service) != Some(&t.incarnation))
     });
     if is_current {
         return None;
@@ -260,3 +265,6 @@ fn roster(
         critical: vec![],
     })
 }
+
+#[cfg(test)]
+mod tests;

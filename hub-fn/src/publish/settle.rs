@@ -9,7 +9,7 @@ use farshore_shared::digest::Digest;
 use farshore_shared::names::Name;
 use farshore_shared::wire::Artifact;
 
-use crate::record::{FLEET, HeldChange, Intent, Published, SourceState};
+use crate::record::{FLEET, HeldChange, Intent, Made, Published, SourceState};
 
 /// What was seen of one source, and made of its services.
 #[derive(Debug)]
@@ -94,14 +94,17 @@ fn take(
             }
             Ok(content) => {
                 let before = service.published.as_ref();
-                if before
-                    .is_none_or(|before| before.key != content.key || before.artifact != content.artifact)
-                {
-                    let incarnation = before.map_or(sequence, |before| before.incarnation);
-                    let Content { key, artifact } = content.clone();
-                    service.published =
-                        Some(Published { incarnation, commit: commit.to_owned(), key, artifact });
-                }
+                let made = Made::of(&service.spec);
+                let same = before.filter(|before| {
+                    before.key == content.key
+                        && before.artifact == content.artifact
+                        && before.made.source == made.source
+                });
+                // The commit in which this content came stays, so that a commit beside it changes nothing.
+                let commit = same.map_or_else(|| commit.to_owned(), |before| before.commit.clone());
+                let incarnation = before.map_or(sequence, |before| before.incarnation);
+                let Content { key, artifact } = content.clone();
+                service.published = Some(Published { incarnation, commit, key, artifact, made });
             }
         }
     }
@@ -112,3 +115,6 @@ fn take(
     }
     report
 }
+
+#[cfg(test)]
+mod tests;

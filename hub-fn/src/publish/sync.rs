@@ -3,7 +3,7 @@
 //! Everything here blocks on Git and so runs where blocking is allowed; artifacts are handed over one
 //! by one, so that no more than one is held in memory per source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -69,6 +69,8 @@ pub struct FleetFetched {
     pub descent: Descent,
     /// What it says.
     pub reading: Reading,
+    /// The paths of all its files that may declare something.
+    pub files: BTreeSet<String>,
 }
 
 /// Fetches the fleet repository and reads its declarations.
@@ -91,8 +93,9 @@ pub fn fleet(place: &Place, published: Option<&str>) -> Result<FleetFetched, Str
         };
         files.push((file.path.as_str().to_owned(), bytes));
     }
+    let paths = files.iter().map(|(path, _)| path.clone()).collect();
     let reading = declare::read(files);
-    Ok(FleetFetched { commit: commit.to_string(), descent, reading })
+    Ok(FleetFetched { commit: commit.to_string(), descent, reading, files: paths })
 }
 
 fn descent(mirror: &Mirror, published: Option<&str>, commit: &CommitId) -> Result<Descent, String> {

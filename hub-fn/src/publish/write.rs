@@ -11,10 +11,10 @@ use tracing::{debug, info, warn};
 
 use super::partition::{Publication, Stamp, partition};
 use super::settle::{SourceReport, settle};
-use super::state::{Published, put_addressed};
+use super::state::{BODY_LIMIT, Published, put_addressed};
 use super::{Look, PublishError, Publisher, StepReport, sync};
 use crate::index::Entry;
-use crate::objects::{Condition, Key, ObjectsError, PutOutcome};
+use crate::objects::{Condition, Key, ObjectsError, PutOutcome, update};
 use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, Table};
 
 /// How many bodies are written at once.
@@ -57,7 +57,7 @@ impl Publisher {
 
     /// Writes every body, then moves the one pointer; false if it was moved by somebody else.
     async fn move_head(
-        &self,
+        &mut self,
         previous: &Published,
         intent: &Intent,
         publication: &mut Publication,
@@ -80,7 +80,8 @@ impl Publisher {
         };
         let bytes = Bytes::from(Envelope::seal(&head, &[&self.keys.director]).to_bytes());
         match self.objects.put(&record::head(), bytes.clone(), condition).await? {
-            PutOutcome::Stored(_) => {
+            PutOutcome::Stored(version) => {
+                self.left = Some(version);
                 self.tell_index(&record::head(), head.sequence, bytes).await;
                 Ok(true)
             }
@@ -152,12 +153,26 @@ impl Publisher {
                 issued: stamp.now,
                 ..head.clone()
             };
-            let bytes = Bytes::from(Envelope::seal(&numbered, &[&self.keys.director]).to_bytes());
-            let _ = self.objects.put(&record::source_head(&source), bytes, Condition::Always).await?;
+            self.write_source_head(&numbered).await?;
             self.reported.insert(source, head);
         }
         self.drop_source_heads(intent).await?;
         Ok((held, failed))
+    }
+
+    /// Writes a source head, unless another publisher has written a newer one.
+    async fn write_source_head(&self, head: &SourceHead) -> Result<(), ObjectsError> {
+        let bytes = Bytes::from(Envelope::seal(head, &[&self.keys.director]).to_bytes());
+        let (key, director) = (record::source_head(&head.source), self.trust.director());
+        update(&*self.objects, &key, BODY_LIMIT, |stored| {
+            let stored: Option<Envelope> = stored.and_then(|s| serde_json::from_slice(&s.bytes).ok());
+            let limit = usize::try_from(BODY_LIMIT).unwrap_or(usize::MAX);
+            let before: Option<SourceHead> = stored.and_then(|s| s.open(&director, limit).ok());
+            let is_newer = |b: SourceHead| (b.epoch, b.sequence) > (head.epoch, head.sequence);
+            (!before.is_some_and(is_newer)).then(|| bytes.clone())
+        })
+        .await?;
+        Ok(())
     }
 
     fn source_head(&self, intent: &Intent, source: &str, report: SourceReport) -> SourceHead {
