@@ -120,8 +120,11 @@ impl Screen {
         self.suggest("", &format!("cd {}", world.folder().display()));
         self.suggest("change what every site shall have, and see it arrive", EDIT);
         if let Some(site) = world.sites.first() {
-            let file = world.shown(&site.file("notice"));
-            self.suggest("damage a site, and see it repaired", &format!("rm {file}; sleep 3; cat {file}"));
+            let files = format!("{}/*notice*", world.shown(&site.manifests));
+            self.suggest(
+                "damage a site, and see it repaired",
+                &format!("rm {files}; sleep 3; grep text: {files}"),
+            );
         }
         if let Some(hub) = world.hub.id() {
             let commands = format!("kill -9 {hub}\n./farshore {}", world.hub_line());
