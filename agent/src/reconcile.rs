@@ -76,6 +76,8 @@ pub struct Reconciler<T> {
     tools: Tools,
     rendered: BTreeMap<Name, Rendered>,
     repairs: BTreeMap<Name, u64>,
+    /// Why the target did not answer the last time, as it was logged; none when it did.
+    silent: Option<String>,
 }
 
 struct Inventories<'a> {
@@ -93,7 +95,8 @@ impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        Self { store, target, cluster, tools, rendered: BTreeMap::new(), repairs: BTreeMap::new() }
+        let (rendered, repairs) = (BTreeMap::new(), BTreeMap::new());
+        Self { store, target, cluster, tools, rendered, repairs, silent: None }
     }
 
     /// Looks at every service once, and repairs what is not as it should be.
@@ -115,7 +118,9 @@ impl<T: Target> Reconciler<T> {
             content: &content,
         };
         let work = decide::decide(&holding);
-        if let Err(unreachable) = self.target.ready().await {
+        let ready = self.target.ready().await;
+        self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
+        if let Err(unreachable) = ready {
             pass.services = work.iter().map(|work| waiting(work, &unreachable.to_string())).collect();
             return Ok(pass);
         }
@@ -290,6 +295,18 @@ impl<T: Target> Reconciler<T> {
         let mistakes = out.mistakes.iter().map(ToString::to_string).collect();
         self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
         Ok(())
+    }
+
+    /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
+    fn tell_of_target(&mut self, silent: Option<String>) {
+        match (&self.silent, &silent) {
+            (before, Some(why)) if before.as_ref() != Some(why) => {
+                warn!("{why}; what is there stays as it is, and it is asked again");
+            }
+            (Some(_), None) => info!("the target answers again"),
+            _ => {}
+        }
+        self.silent = silent;
     }
 
     fn tell(&self, service: &Name, outcome: &Outcome) {

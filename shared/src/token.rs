@@ -1,7 +1,7 @@
 //! Join tokens: `fs1.<claims>.<secret>.<sha256 of root 1>`.
 //!
 //! The secret is an HMAC of the claims under the token key, so that nothing is stored to check it.
-//! A site sends the claims and a [`proof`] made with the secret, never the secret itself; only the
+//! A site sends the claims and a proof made with the secret ([`JoinToken::prove`]), never the secret itself; only the
 //! publisher, which holds the token key, can check it.
 
 use std::str::FromStr;
