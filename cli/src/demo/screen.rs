@@ -93,8 +93,8 @@ impl Screen {
         }
     }
 
-    /// The end of the story.
-    pub(super) fn close(&mut self) {
+    /// The end of a story of which all has happened.
+    pub(super) fn praise(&mut self) {
         self.line("");
         self.line(&format!("{GOOD}All of it happened.{GOOD:#}"));
     }
@@ -138,9 +138,14 @@ impl Screen {
         self.line("Ctrl-C ends all of it.");
     }
 
-    /// The folder that is not removed.
-    pub(super) fn leave(&mut self, folder: &Path) {
-        self.line(&format!("Everything is still in {FIGURE}{}{FIGURE:#}", folder.display()));
+    /// The end of the demo, and the folder that it leaves.
+    pub(super) fn close(&mut self, kept: Option<&Path>) {
+        match kept {
+            Some(folder) => {
+                self.line(&format!("Everything is still in {FIGURE}{}{FIGURE:#}", folder.display()));
+            }
+            None => self.line("Hub, sites and folder are gone."),
+        }
     }
 
     fn suggest(&mut self, what: &str, commands: &str) {
