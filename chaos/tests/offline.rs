@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farshore_chaos::kit::{KitError, Kubernetes, wait_for};
 use farshore_chaos::world::declare::config_map;
-use farshore_chaos::world::{Parts, Site, Target, World};
+use farshore_chaos::world::{Site, Target, World};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -122,33 +122,22 @@ async fn without_redis_or_with_an_emptied_one_sites_keep_what_they_have_and_comm
         |path: &PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).expect("it is there");
     let before = written(&untouched);
 
-    flush(&mut world).await?;
+    world.fleet.redis().flush_all().await?;
     world.commit(&[("a.yaml", &config_map("a", "flushed"))])?;
     until_file(&site, "till", "a", "flushed").await?;
-    flush(&mut world).await?;
+    world.fleet.redis().flush_all().await?;
 
-    redis(&mut world).stop();
+    world.fleet.redis().stop();
     world.commit(&[("a.yaml", &config_map("a", "stopped"))])?;
     until_file(&site, "till", "a", "stopped").await?;
 
-    redis(&mut world).restart().await?;
+    world.fleet.redis().restart().await?;
     world.commit(&[("a.yaml", &config_map("a", "empty"))])?;
     until_file(&site, "till", "a", "empty").await?;
 
-    redis(&mut world).pause()?;
+    world.fleet.redis().pause()?;
     world.commit(&[("a.yaml", &config_map("a", "hanging"))])?;
     until_file(&site, "till", "a", "hanging").await?;
     assert_eq!(written(&untouched), before, "an object that no commit changed was written");
     Ok(())
-}
-
-fn redis(world: &mut World) -> &mut farshore_chaos::kit::Redis {
-    match world.fleet.parts() {
-        Parts::Shared { redis, .. } => redis,
-        Parts::Folder => panic!("this fleet has no Redis"),
-    }
-}
-
-async fn flush(world: &mut World) -> Result<(), KitError> {
-    redis(world).flush_all().await
 }

@@ -16,7 +16,7 @@ mod repository;
 mod site;
 mod small;
 
-pub use fleet::{Fleet, Parts};
+pub use fleet::Fleet;
 pub use hub::{Hub, Role};
 pub use repository::Repository;
 pub use site::{Site, Target};
