@@ -19,7 +19,7 @@ use crate::courier::{Courier, Notice};
 use crate::identity::JoinError;
 use crate::reconcile::{Orders, Pass, Reconciler};
 use crate::render::Tools;
-use crate::report::Reporter;
+use crate::report::{News, Reporter};
 use crate::schedule::about;
 use crate::store::{Keys, Outbox, State, Store, StoreError, outbox};
 use crate::target::Target;
@@ -111,7 +111,8 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
     };
     let reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
     let talking = tokio::spawn(courier.run());
-    let desk = Desk { keys, outbox, told, reporter: Reporter::new(), pass: None, alarms: state.alarms, poll };
+    let desk =
+        Desk { keys, outbox, told, reporter: Reporter::default(), pass: None, alarms: state.alarms, poll };
     let end = desk.run(passed, noticed).await;
     // Both may be cut anywhere: what they write is whole or invisible.
     reconciling.abort();
@@ -232,11 +233,12 @@ impl Desk {
     }
 
     fn tell(&mut self) {
-        let Some(pass) = &self.pass else { return };
+        let Some(pass) = self.pass.clone() else { return };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let poll = self.poll.map_or(120, |poll| poll.as_secs());
+        let poll_seconds = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds).unwrap_or(120);
+        let news = News { pass, alarms: self.alarms.clone(), poll_seconds };
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.reporter.tell(&self.keys, &mut outbox, pass, &self.alarms, (now, poll)) {
+        match self.reporter.tell(&self.keys, &mut outbox, news, now) {
             Ok(true) => self.told.notify_one(),
             Ok(false) => {}
             Err(failure) => error!(error = %chain(&failure), "a report could not be kept"),

@@ -13,7 +13,7 @@ use crate::hub::HubUrl;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AgentArgs {
-    /// Where the hub is: https://HOST[:PORT]
+    /// Where the hub is: `https://HOST:PORT`
     #[arg(long, env = "FARSHORE_HUB", value_name = "URL")]
     pub hub: HubUrl,
     /// Join token: needed until enrolled, ignored after

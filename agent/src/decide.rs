@@ -30,15 +30,8 @@ pub struct Holding<'a> {
 /// What to do with one service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// Bring its objects to what this entry renders to.
-    Enforce {
-        /// The entry.
-        entry: Box<ServiceEntry>,
-        /// The signed revision: what makes a removal legitimate when it changes.
-        revision: Digest,
-        /// Why it is not the newest entry, if it is not.
-        note: Option<String>,
-    },
+    /// Bring its objects to what an entry renders to.
+    Enforce(Box<Enforce>),
     /// Remove all its objects: a tombstone says so.
     Remove(Name),
     /// Nothing can be done.
@@ -50,12 +43,23 @@ pub enum Work {
     },
 }
 
+/// A service that is to be enforced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Enforce {
+    /// The entry.
+    pub entry: ServiceEntry,
+    /// The signed revision: what makes a removal legitimate when it changes.
+    pub revision: Digest,
+    /// Why it is not the newest entry, if it is not.
+    pub note: Option<String>,
+}
+
 impl Work {
     /// The service.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Enforce { entry, .. } => entry.name.as_str(),
+            Self::Enforce(enforce) => enforce.entry.name.as_str(),
             Self::Remove(name) => name.as_str(),
             Self::Blocked { name, .. } => name,
         }
@@ -105,7 +109,7 @@ pub fn revision(entry: &ServiceEntry, roster: &Roster) -> Digest {
 fn enforce(holding: &Holding<'_>, roster: &Roster, entry: ServiceEntry) -> Work {
     if holding.content.contains(&entry.artifact.digest) {
         let revision = revision(&entry, roster);
-        return Work::Enforce { entry: Box::new(entry), revision, note: None };
+        return Work::Enforce(Box::new(Enforce { entry, revision, note: None }));
     }
     let why = format!("content of commit {} is not here yet", short(&entry.revision.commit));
     last_healthy(holding, &entry.name, &why).unwrap_or(Work::Blocked { name: entry.name.to_string(), why })
@@ -121,15 +125,17 @@ fn last_healthy(holding: &Holding<'_>, name: &Name, why: &str) -> Option<Work> {
     let entry: ServiceEntry = serde_json::from_value(healthy.entry.clone()).ok()?;
     let is_here = holding.content.contains(&entry.artifact.digest);
     let note = Some(format!("{why}; commit {} is kept", short(&healthy.commit)));
-    is_here.then(|| Work::Enforce { entry: Box::new(entry), revision: healthy.revision, note })
+    is_here.then(|| Work::Enforce(Box::new(Enforce { entry, revision: healthy.revision, note })))
 }
 
 /// An entry that depends on services which are not in order waits, at what was last healthy. What was
 /// healthy in this very revision does not wait again: a dependency that breaks later takes nothing away.
 #[must_use]
 pub fn after_dependencies(holding: &Holding<'_>, work: Work, done: &BTreeSet<Name>) -> Work {
-    let Work::Enforce { entry, revision, note } = work else { return work };
-    let was_healthy = holding.healthy.get(&entry.name).is_some_and(|healthy| healthy.revision == revision);
+    let Work::Enforce(enforce) = work else { return work };
+    let entry = &enforce.entry;
+    let was_healthy =
+        holding.healthy.get(&entry.name).is_some_and(|healthy| healthy.revision == enforce.revision);
     let is_here = |name: &&Name| {
         let documents = holding.documents.iter();
         let named = documents.flat_map(|(_, group)| &group.services).any(|s| s["name"] == name.as_str());
@@ -142,7 +148,7 @@ pub fn after_dependencies(holding: &Holding<'_>, work: Work, done: &BTreeSet<Nam
             last_healthy(holding, &entry.name, &why)
                 .unwrap_or(Work::Blocked { name: entry.name.to_string(), why })
         }
-        Some(_) | None => Work::Enforce { entry, revision, note },
+        Some(_) | None => Work::Enforce(enforce),
     }
 }
 
@@ -286,7 +292,7 @@ mod tests {
 
     fn commits(work: &[Work]) -> Vec<(&str, &str)> {
         let commit = |work: &'_ Work| match work {
-            Work::Enforce { entry, .. } => Some(entry.revision.commit.clone()),
+            Work::Enforce(enforce) => Some(enforce.entry.revision.commit.clone()),
             Work::Remove(_) | Work::Blocked { .. } => None,
         };
         let text = |commit: Option<String>| match commit.as_deref() {

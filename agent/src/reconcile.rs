@@ -13,7 +13,7 @@ use farshore_shared::wire::{ObjectFailure, ServiceEntry, ServiceState, ServiceSt
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
-use crate::decide::{self, Holding, Work};
+use crate::decide::{self, Enforce, Holding, Work};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
@@ -46,6 +46,8 @@ pub struct Pass {
     pub holds: Option<farshore_shared::wire::Holds>,
     /// Whether the target answered.
     pub reached: bool,
+    /// The poll interval that the documents ask for, in seconds.
+    pub poll_seconds: Option<u64>,
 }
 
 /// What a service rendered to, as long as its signed revision stays.
@@ -74,6 +76,8 @@ pub struct Reconciler<T> {
     tools: Tools,
     rendered: BTreeMap<Name, Rendered>,
     repairs: BTreeMap<Name, u64>,
+    /// Why the target did not answer the last time, as it was logged; none when it did.
+    silent: Option<String>,
 }
 
 struct Inventories<'a> {
@@ -91,7 +95,8 @@ impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        Self { store, target, cluster, tools, rendered: BTreeMap::new(), repairs: BTreeMap::new() }
+        let (rendered, repairs) = (BTreeMap::new(), BTreeMap::new());
+        Self { store, target, cluster, tools, rendered, repairs, silent: None }
     }
 
     /// Looks at every service once, and repairs what is not as it should be.
@@ -99,10 +104,12 @@ impl<T: Target> Reconciler<T> {
     /// # Errors
     /// [`StoreError`] when the state folder cannot be read at all.
     pub async fn pass(&mut self, orders: &Orders) -> Result<Pass, StoreError> {
-        let mut pass = Pass { holds: orders.documents.as_deref().map(holds), ..Pass::default() };
+        let held = orders.documents.as_deref();
+        let poll_seconds = held.map(|documents| documents.group.poll_seconds);
+        let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
         let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
         let content = self.store.content().present()?;
-        let documents = orders.documents.as_deref().map(|documents| (&documents.roster, &documents.group));
+        let documents = held.map(|documents| (&documents.roster, &documents.group));
         let holding = Holding {
             documents,
             prune: orders.prune,
@@ -111,7 +118,9 @@ impl<T: Target> Reconciler<T> {
             content: &content,
         };
         let work = decide::decide(&holding);
-        if let Err(unreachable) = self.target.ready().await {
+        let ready = self.target.ready().await;
+        self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
+        if let Err(unreachable) = ready {
             pass.services = work.iter().map(|work| waiting(work, &unreachable.to_string())).collect();
             return Ok(pass);
         }
@@ -173,9 +182,10 @@ impl<T: Target> Reconciler<T> {
         healthy: &mut BTreeMap<Name, Healthy>,
     ) -> ServiceStatus {
         match work {
-            Work::Enforce { entry, revision, note } => {
-                let status = self.enforce(entry, *revision, note.as_deref(), site, prune).await;
+            Work::Enforce(enforce) => {
+                let status = self.enforce(enforce, site, prune).await;
                 if status.state == ServiceState::Applied {
+                    let Enforce { entry, revision, .. } = &**enforce;
                     let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
                     let was = Healthy { artifact, commit, revision: *revision, entry: entry.to_value() };
                     healthy.insert(entry.name.clone(), was);
@@ -194,37 +204,30 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    async fn enforce(
-        &mut self,
-        entry: &ServiceEntry,
-        revision: Digest,
-        note: Option<&str>,
-        site: &Site,
-        prune: Prune,
-    ) -> ServiceStatus {
+    async fn enforce(&mut self, enforce: &Enforce, site: &Site, prune: Prune) -> ServiceStatus {
+        let Enforce { entry, revision, note } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        if let Err(message) = self.render(entry, revision, site).await {
+        if let Err(message) = self.render(entry, *revision, site).await {
             (status.state, status.message) = (ServiceState::Failed, short(&message));
             return status;
         }
-        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
+        let rendered = &self.rendered[&entry.name];
         let mut desired = Desired {
             manifests: rendered.manifests.clone(),
             completeness: rendered.completeness(),
-            removal: decide::removal(entry, revision, prune),
-            revision: Some((revision, entry.incarnation)),
+            removal: decide::removal(entry, *revision, prune),
+            revision: Some((*revision, entry.incarnation)),
         };
         let doubles = take_doubles(&mut desired);
-        let result = self.apply(&entry.name, desired).await;
-        let rendered = self.rendered.get(&entry.name).expect("it was rendered above");
-        match result {
+        match self.apply(&entry.name, desired).await {
             Ok(mut outcome) => {
+                let rendered = &self.rendered[&entry.name];
                 outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
+                fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
                 self.tell(&entry.name, &outcome);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
-                fill(&mut status, &outcome, &self.rendered[&entry.name].mistakes, note);
             }
             Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
         }
@@ -294,6 +297,18 @@ impl<T: Target> Reconciler<T> {
         Ok(())
     }
 
+    /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
+    fn tell_of_target(&mut self, silent: Option<String>) {
+        match (&self.silent, &silent) {
+            (before, Some(why)) if before.as_ref() != Some(why) => {
+                warn!("{why}; what is there stays as it is, and it is asked again");
+            }
+            (Some(_), None) => info!("the target answers again"),
+            _ => {}
+        }
+        self.silent = silent;
+    }
+
     fn tell(&self, service: &Name, outcome: &Outcome) {
         let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
         if changed + repaired + removed > 0 {
@@ -350,7 +365,7 @@ fn waiting(work: &Work, why: &str) -> ServiceStatus {
     // A service whose very name cannot be read is reported under a name of our own.
     let name = work.name().parse().unwrap_or_else(|_| "unreadable".parse().expect("a good name"));
     let commit = match work {
-        Work::Enforce { entry, .. } => entry.revision.commit.as_str(),
+        Work::Enforce(enforce) => enforce.entry.revision.commit.as_str(),
         Work::Remove(_) | Work::Blocked { .. } => "",
     };
     ServiceStatus { message: short(why), ..blank(name, commit) }

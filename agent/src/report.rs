@@ -2,38 +2,39 @@
 //! hours; it is signed, numbered and kept in the outbox until the hub has it.
 
 use farshore_shared::dsse::Envelope;
-use farshore_shared::wire::{ServiceStatus, Status, UnixSeconds};
+use farshore_shared::wire::{STATUS_LIMIT, ServiceStatus, Status, UnixSeconds};
 
 use crate::reconcile::Pass;
 use crate::store::{Keys, Number, Outbox, StoreError};
 
 /// The most failures that one status tells of, over all services.
-const FAILURES_TOLD: usize = 200;
+const FAILURES_TOLD: usize = 100;
 /// The most alarms.
 const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
-const SERVICES_TOLD: usize = 500;
+const SERVICES_TOLD: usize = 300;
+/// The most characters of one alarm.
+const ALARM_LIMIT: usize = 500;
 
-/// Makes statuses.
-#[derive(Debug)]
-pub struct Reporter {
-    last: Option<(Pass, Vec<String>)>,
+/// What is to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// What the last pass found and did.
+    pub pass: Pass,
+    /// What a person should look at, beside what the pass says.
+    pub alarms: Vec<String>,
+    /// The interval at which this site polls, in seconds.
+    pub poll_seconds: u64,
 }
 
-impl Default for Reporter {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Makes statuses.
+#[derive(Debug, Default)]
+pub struct Reporter {
+    last: Option<News>,
 }
 
 impl Reporter {
-    /// One that has told nothing yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { last: None }
-    }
-
-    /// Puts a status into the outbox if `pass` or `alarms` differ from what was told last; true if it did.
+    /// Puts a status into the outbox if the news differ from what was told last; true if it did.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -41,18 +42,14 @@ impl Reporter {
         &mut self,
         keys: &Keys,
         outbox: &mut Outbox,
-        pass: &Pass,
-        alarms: &[String],
-        (at, poll_seconds): (UnixSeconds, u64),
+        news: News,
+        at: UnixSeconds,
     ) -> Result<bool, StoreError> {
-        let now = (pass.clone(), alarms.to_vec());
-        if self.last.as_ref() == Some(&now) {
+        if self.last.as_ref() == Some(&news) {
             return Ok(false);
         }
-        outbox.push(|number| {
-            Envelope::seal(&status(keys, number, pass, alarms, at, poll_seconds), &[&keys.signing])
-        })?;
-        self.last = Some(now);
+        outbox.push(|number| Envelope::seal(&status(keys, number, &news, at), &[&keys.signing]))?;
+        self.last = Some(news);
         Ok(true)
     }
 
@@ -62,31 +59,40 @@ impl Reporter {
     }
 }
 
-fn status(
-    keys: &Keys,
-    number: &Number,
-    pass: &Pass,
-    alarms: &[String],
-    at: UnixSeconds,
-    poll_seconds: u64,
-) -> Status {
-    let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).cloned().collect();
+fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status {
+    let News { pass, alarms, poll_seconds } = news;
+    let cut = |alarm: &String| alarm.chars().take(ALARM_LIMIT).collect();
+    let mut alarms: Vec<String> = alarms.iter().chain(&pass.alarms).take(ALARMS_TOLD).map(cut).collect();
     if pass.services.len() > SERVICES_TOLD {
         alarms.push(format!("{} services are not told of", pass.services.len() - SERVICES_TOLD));
     }
-    Status {
+    fitted(Status {
         cluster: keys.cluster.clone(),
         state_id: number.state_id.clone(),
         sequence: number.sequence,
         at,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
-        poll_seconds,
+        poll_seconds: *poll_seconds,
         holds: pass.holds,
         services: bounded(&pass.services),
         alarms,
         dropped: number.dropped,
         critical: vec![],
+    })
+}
+
+/// Texts that grow when they are written as JSON could exceed the limit: then details go.
+fn fitted(mut status: Status) -> Status {
+    let size = serde_json::to_vec(&status).map_or(0, |bytes| bytes.len());
+    if size > STATUS_LIMIT {
+        for service in &mut status.services {
+            service.failures.clear();
+            service.message = service.message.chars().take(40).collect();
+        }
+        status.alarms =
+            vec![format!("details are left out: the status had {size} bytes (limit {STATUS_LIMIT})")];
     }
+    status
 }
 
 fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
@@ -106,7 +112,7 @@ mod tests {
     use crate::store::Store;
     use farshore_shared::dsse::Signers;
     use farshore_shared::names::Name;
-    use farshore_shared::wire::{ObjectFailure, STATUS_LIMIT, ServiceState};
+    use farshore_shared::wire::{ObjectFailure, ServiceState};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -115,13 +121,13 @@ mod tests {
     fn service(n: usize) -> ServiceStatus {
         let failure = ObjectFailure {
             object: "ConfigMap shop/".to_owned() + &"o".repeat(63),
-            message: "m".repeat(400),
+            message: "\u{1}".repeat(400),
         };
         ServiceStatus {
             name: name(&format!("service-{n}")),
             commit: "c".repeat(40),
             state: ServiceState::Failed,
-            message: "m".repeat(400),
+            message: "\u{1}".repeat(400),
             objects: 1,
             failures: vec![failure; 20],
             repairs: 0,
@@ -134,9 +140,10 @@ mod tests {
         let store = Store::open(folder.path()).expect("a new state folder");
         let keys = store.keys(&name("shop-7")).expect("new keys");
         let mut outbox = store.outbox(1 << 20).expect("an outbox");
-        let mut reporter = Reporter::new();
+        let mut reporter = Reporter::default();
         let mut tell = |reporter: &mut Reporter, pass: &Pass| {
-            reporter.tell(&keys, &mut outbox, pass, &[], (1, 60)).expect("the disk has room")
+            let news = News { pass: pass.clone(), alarms: vec![], poll_seconds: 60 };
+            reporter.tell(&keys, &mut outbox, news, 1).expect("the disk has room")
         };
         let pass = Pass::default();
         assert!(tell(&mut reporter, &pass));
@@ -153,8 +160,8 @@ mod tests {
         let keys = store.keys(&name("shop-7")).expect("new keys");
         let mut outbox = store.outbox(8 << 20).expect("an outbox");
         let pass = Pass { services: (0..2000).map(service).collect(), ..Pass::default() };
-        let alarms = vec!["a".repeat(500); 100];
-        Reporter::new().tell(&keys, &mut outbox, &pass, &alarms, (1, 60)).expect("the disk has room");
+        let news = News { pass, alarms: vec!["a".repeat(500); 100], poll_seconds: 60 };
+        Reporter::default().tell(&keys, &mut outbox, news, 1).expect("the disk has room");
         let report = outbox.peek().expect("readable").expect("one report");
         let opened = report.envelope.open::<Status>(&Signers::one(keys.signing.public()), STATUS_LIMIT);
         let status = opened.expect("signed, and within the limit");

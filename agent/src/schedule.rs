@@ -19,18 +19,12 @@ const JITTER: f64 = 0.1;
 pub fn until_next_poll(name: &str, interval: Duration, now: Duration) -> Duration {
     let interval = interval.max(Duration::from_secs(1));
     let phase = interval.mul_f64(hashed_share(&["phase", name]));
-    let round = now.saturating_sub(phase).as_nanos() / interval.as_nanos();
-    let mut next = round;
-    loop {
-        let share = hashed_share(&["jitter", name, &next.to_string()]);
-        let start = u64::try_from(next * interval.as_nanos() / 1_000_000).unwrap_or(u64::MAX);
-        let due = Duration::from_millis(start) + phase + interval.mul_f64(JITTER * share);
-        // Half an interval at least lies between two polls, so that one that was early is not repeated.
-        if next > round && due > now + interval.mul_f64(0.5) {
-            return due - now;
-        }
-        next += 1;
-    }
+    // Half an interval at least lies between two polls, so that one that was early is not repeated.
+    let earliest = now + interval / 2;
+    let round = earliest.saturating_sub(phase).as_nanos() / interval.as_nanos() + 1;
+    let start = u64::try_from(round * interval.as_nanos() / 1_000_000).unwrap_or(u64::MAX);
+    let jitter = interval.mul_f64(JITTER * hashed_share(&["jitter", name, &round.to_string()]));
+    (Duration::from_millis(start) + phase + jitter).saturating_sub(now)
 }
 
 /// A duration around `about` that differs from site to site and round to round by up to a tenth.

@@ -1,2 +1,35 @@
-//! cli
-fn main() {}
+//! The `farshore` command: both sides of Farshore, and what an operator does.
+//!
+//! [`command`] is the table of contents; each command is a module of its own that reads its part of
+//! the command line, does one thing, and ends in a [`failure::Failure`] or an exit code.
+//!
+//! - [`demo`]: all of it on one machine, played and told.
+//! - `hub`, `agent`: the two sides, which live in crates of their own.
+//! - [`trust`], [`token`]: what a fleet begins with.
+//! - [`get`], [`approve`]: the record beside a running hub, read and answered; [`record`] loads it.
+//! - [`validate`]: a fleet repository before it is pushed.
+//! - [`table`], [`time`]: how things are shown to people.
+
+mod approve;
+mod command;
+mod completion;
+mod demo;
+mod failure;
+mod get;
+mod record;
+mod table;
+mod time;
+mod token;
+mod trust;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let farshore = command::Farshore::parse();
+    farshore_shared::logs::start();
+    farshore.run().await.unwrap_or_else(|failure| failure.tell()).into()
+}

@@ -43,6 +43,14 @@ pub enum TrustError {
         #[source]
         source: serde_json::Error,
     },
+    /// A root in the record is not the one that its key names.
+    #[error("root {version} in the record says that it is root {found}")]
+    Version {
+        /// Its number in the record.
+        version: u64,
+        /// Its number in the document.
+        found: u64,
+    },
     /// The keys are of another fleet.
     #[error(
         "the director key does not belong to the record's root (key {key}, root names {named}): use the keys that this record was made with"
@@ -127,5 +135,7 @@ fn open_next(before: &Root, version: u64, bytes: &[u8]) -> Result<Root, TrustErr
     let refused = |source| TrustError::Refused { version, source };
     let envelope = parse(version, bytes)?;
     envelope.open::<Root>(&Signers::of(before, &before.roles.root), ROOT_LIMIT).map_err(refused)?;
-    envelope.open_self_signed(ROOT_LIMIT).map_err(refused)
+    let next = envelope.open_self_signed(ROOT_LIMIT).map_err(refused)?;
+    // TUF 1.0, section 5.3.5: no version is skipped and none is repeated.
+    if next.version == version { Ok(next) } else { Err(TrustError::Version { version, found: next.version }) }
 }

@@ -277,7 +277,7 @@ impl View {
         is_asked: impl Fn(&Signed<T>) -> bool,
     ) -> Result<Option<Signed<T>>, ViewError> {
         if freshness == Freshness::Recent
-            && let Some(found) = self.from_index(&key, signers, limit).await
+            && let Some(found) = self.indexed(&key, signers, limit).await
             && is_asked(&found)
         {
             return Ok(Some(found));
@@ -297,7 +297,7 @@ impl View {
         Ok(Some(found))
     }
 
-    async fn from_index<T: Document>(
+    async fn indexed<T: Document>(
         &self,
         key: &Key,
         signers: &Signers<'_>,

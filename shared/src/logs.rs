@@ -8,8 +8,9 @@ use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Requests and polls are logged one by one only where somebody asked for it.
-const DEFAULT: &str = "info,farshore::requests=warn,farshore::polls=warn";
+/// Requests and polls are logged one by one only where somebody asked for it. The Kubernetes client
+/// logs every failure once more, without what it was for.
+const DEFAULT: &str = "info,farshore::requests=warn,farshore::polls=warn,kube_client=off";
 
 /// Starts logging. Called once, by `main`.
 pub fn start() {

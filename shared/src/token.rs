@@ -1,7 +1,7 @@
 //! Join tokens: `fs1.<claims>.<secret>.<sha256 of root 1>`.
 //!
 //! The secret is an HMAC of the claims under the token key, so that nothing is stored to check it.
-//! A site sends the claims and a [`proof`] made with the secret, never the secret itself; only the
+//! A site sends the claims and a proof made with the secret ([`JoinToken::prove`]), never the secret itself; only the
 //! publisher, which holds the token key, can check it.
 
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::keys::{PublicKey, Secret};
 use crate::names::{Labels, Name};
-use crate::wire::UnixSeconds;
+use crate::wire::{EnrollRequest, UnixSeconds};
 
 const PREFIX: &str = "fs1";
 /// The longest token that is read, in bytes.
@@ -133,17 +133,11 @@ fn proof(secret: &Secret, claims_text: &str, cluster: &Name, key: &PublicKey, se
     hex::encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), message.as_bytes()))
 }
 
-/// Whether a proof was made with the token that has these claims, by constant-time comparison.
+/// Whether a request was made with the token that has its claims, by constant-time comparison.
 #[must_use]
-pub fn is_proven(
-    token_key: &Secret,
-    claims_text: &str,
-    cluster: &Name,
-    key: &PublicKey,
-    sealing_key: &str,
-    shown: &str,
-) -> bool {
-    let expected = proof(&secret_of(claims_text, token_key), claims_text, cluster, key, sealing_key);
+pub fn is_proven(token_key: &Secret, request: &EnrollRequest) -> bool {
+    let EnrollRequest { claims, cluster, key, sealing_key, proof: shown } = request;
+    let expected = proof(&secret_of(claims, token_key), claims, cluster, key, sealing_key);
     aws_lc_rs::constant_time::verify_slices_are_equal(expected.as_bytes(), shown.as_bytes()).is_ok()
 }
 
@@ -167,12 +161,18 @@ mod tests {
     fn a_token_reads_back_and_proves_itself() {
         let key = Secret::random();
         let read: JoinToken = token(&key).expose().parse().expect("a whole token");
-        let (site, name) = (SigningKey::generate(), "shop-7".parse().expect("a name"));
-        let shown = read.prove(&name, site.public(), "sealing");
-        assert!(is_proven(&key, &read.claims_text, &name, site.public(), "sealing", &shown));
-        assert!(!is_proven(&Secret::random(), &read.claims_text, &name, site.public(), "sealing", &shown));
-        let other = "shop-8".parse().expect("a name");
-        assert!(!is_proven(&key, &read.claims_text, &other, site.public(), "sealing", &shown));
+        let (site, cluster) = (SigningKey::generate(), "shop-7".parse().expect("a name"));
+        let request = EnrollRequest {
+            claims: read.claims_text.clone(),
+            proof: read.prove(&cluster, site.public(), "sealing"),
+            cluster,
+            key: site.public().clone(),
+            sealing_key: "sealing".into(),
+        };
+        assert!(is_proven(&key, &request));
+        assert!(!is_proven(&Secret::random(), &request));
+        let other = EnrollRequest { cluster: "shop-8".parse().expect("a name"), ..request };
+        assert!(!is_proven(&key, &other));
     }
 
     #[test]

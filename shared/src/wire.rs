@@ -336,7 +336,7 @@ pub struct EnrollRequest {
     pub key: PublicKey,
     /// The site's sealing key: an X25519 public key in base64.
     pub sealing_key: String,
-    /// HMAC-SHA256, in hexadecimal, under the token's secret: see [`crate::token::proof`].
+    /// HMAC-SHA256, in hexadecimal, under the token's secret: see [`crate::token::JoinToken::prove`].
     pub proof: String,
 }
 

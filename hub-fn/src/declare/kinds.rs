@@ -1,7 +1,7 @@
 //! What can be declared: `Source`, `Service` and `Cluster` of `farshore.dev/v1alpha1`.
 //!
 //! The types say what a declaration means and how it is kept as JSON. Files are not read through
-//! serde but by [`super::decode`], which finds every mistake of a document where serde finds the
+//! serde but by `decode`, which finds every mistake of a document where serde finds the
 //! first; a test holds the two together. The JSON Schemas come from these types.
 
 use schemars::JsonSchema;

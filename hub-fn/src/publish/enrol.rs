@@ -164,11 +164,11 @@ impl Desk<'_> {
 }
 
 fn checked_claims(request: &EnrollRequest, keys: &PublisherKeys) -> Result<Claims, Refusal> {
-    let EnrollRequest { claims, cluster, key, sealing_key, proof } = request;
-    if !token::is_proven(&keys.token, claims, cluster, key, sealing_key, proof) {
+    let cluster = &request.cluster;
+    if !token::is_proven(&keys.token, request) {
         return Err(Refusal::Forged);
     }
-    let claims = token::read_claims(claims).map_err(|_| Refusal::Forged)?;
+    let claims = token::read_claims(&request.claims).map_err(|_| Refusal::Forged)?;
     match &claims.replaces {
         Some(only) if only != cluster => {
             Err(Refusal::OtherCluster { only: only.clone(), asked: cluster.clone() })

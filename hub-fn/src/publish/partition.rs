@@ -100,7 +100,7 @@ pub fn partition(
     }
     for (name, member) in members {
         let id = placed[name].0;
-        if let Some(roster) = roster(name, member, id, &publication.table, previous, stamp, policy) {
+        if let Some(roster) = roster((name, member), id, (previous, &publication.table), stamp, policy) {
             publication.rosters.push(roster);
         }
     }
@@ -212,11 +212,9 @@ fn tombstones(
 }
 
 fn roster(
-    name: &Name,
-    member: &Member,
+    (name, member): (&Name, &Member),
     group: GroupId,
-    table: &Table,
-    previous: &Table,
+    (previous, table): (&Table, &Table),
     stamp: Stamp,
     policy: &Policy,
 ) -> Option<Roster> {

@@ -1,0 +1,242 @@
+//! Keys, certificate and record of one fleet: what its hubs share.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use farshore_shared::digest::Digest;
+use farshore_shared::dsse::Envelope;
+use farshore_shared::keys::Secret;
+use farshore_shared::names::Labels;
+use farshore_shared::token::{Claims, JoinToken};
+use farshore_shared::wire::Status;
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+use super::hub::{Hub, Role};
+use super::site::{Site, Target};
+use crate::kit::{KitError, Process, Redis, S3};
+
+const BUCKET: &str = "fleet";
+/// A hub that only makes keys and a root has nothing to wait for.
+const FOUNDED_WITHIN: Duration = Duration::from_secs(60);
+const TOKEN_LIFE: u64 = 3600;
+
+/// What a fleet's record and index are made of.
+pub enum Parts {
+    /// A folder, and the memory of the only hub.
+    Folder,
+    /// A bucket and a Redis, shared by all hubs.
+    Shared {
+        /// Holds the record.
+        s3: S3,
+        /// Holds the index.
+        redis: Redis,
+    },
+}
+
+/// One fleet. Its hubs and sites are values of their own, to be dropped before it.
+pub struct Fleet {
+    folder: TempDir,
+    parts: Parts,
+    url: String,
+}
+
+impl Fleet {
+    /// A fleet declared in the repository at `url`, with one hub that is complete by itself.
+    ///
+    /// # Errors
+    /// When there is no temporary folder.
+    pub fn on_disk(url: &str) -> Result<Self, KitError> {
+        Self::with(Parts::Folder, url)
+    }
+
+    /// A fleet whose record is in a bucket and whose index is in Redis, with keys and certificate that all of its
+    /// hubs can be given.
+    ///
+    /// # Errors
+    /// When a server or the first hub does not start.
+    pub async fn in_bucket(url: &str) -> Result<Self, KitError> {
+        let (s3, redis) = (S3::start().await?, Redis::start().await?);
+        s3.create_bucket(BUCKET)?;
+        let fleet = Self::with(Parts::Shared { s3, redis }, url)?;
+        fleet.write_certificate()?;
+        fleet.found().await?;
+        Ok(fleet)
+    }
+
+    fn with(parts: Parts, url: &str) -> Result<Self, KitError> {
+        let folder = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        Ok(Self { folder, parts, url: url.to_owned() })
+    }
+
+    /// A hub of this fleet that has not been started. Its name is that of its data folder.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn hub(&self, name: &str, role: Role) -> Result<Hub, KitError> {
+        Hub::new(role, self.hub_arguments(name, role), self.variables())
+    }
+
+    /// A site that has not been started and polls the hub at `hub` (`HOST:PORT`).
+    ///
+    /// # Errors
+    /// When there are no keys yet: a hub that is complete by itself makes them at its first start.
+    pub fn site(&self, name: &str, hub: &str, target: Target) -> Result<Site, KitError> {
+        Site::new(name, hub, &self.token(1, TOKEN_LIFE)?, target)
+    }
+
+    /// A join token for so many sites, and for so many seconds from now on.
+    ///
+    /// # Errors
+    /// As [`Fleet::site`].
+    pub fn token(&self, uses: u32, life: u64) -> Result<String, KitError> {
+        let key = self.read_key("token.key")?;
+        let key = Secret::from_file(&String::from_utf8_lossy(&key), "token")
+            .map_err(|error| unexpected("the token key", &error))?;
+        let root = Digest::of(&self.read_key("root.1.json")?);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let id = hex_of(Secret::random().as_bytes());
+        let claims = Claims { id, labels: Labels::new(), expires: now + life, uses, replaces: None };
+        Ok(JoinToken::issue(claims, &key, root).expose())
+    }
+
+    /// Its bucket and index, where it has them.
+    #[must_use]
+    pub fn parts(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
+
+    /// The folder of its keys.
+    #[must_use]
+    pub fn keys(&self) -> PathBuf {
+        match self.parts {
+            Parts::Folder => self.folder.path().join("hub/keys"),
+            Parts::Shared { .. } => self.folder.path().join("keys"),
+        }
+    }
+
+    /// The data folder of one of its hubs.
+    #[must_use]
+    pub fn data(&self, hub: &str) -> PathBuf {
+        self.folder.path().join(hub)
+    }
+
+    /// The folder whose files are the objects of its record.
+    #[must_use]
+    pub fn record(&self) -> PathBuf {
+        match &self.parts {
+            Parts::Folder => self.folder.path().join("hub/objects"),
+            Parts::Shared { s3, .. } => s3.bucket_folder(BUCKET),
+        }
+    }
+
+    /// What a signed document of the record says, its signatures not looked at; none while it is not there.
+    ///
+    /// # Errors
+    /// When it is there and says something else.
+    pub fn document<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, KitError> {
+        let path = self.record().join(key);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let bytes = std::fs::read(&path).map_err(KitError::io("reading the record", &path))?;
+        let envelope: Envelope = serde_json::from_slice(&bytes).map_err(|error| unexpected(key, &error))?;
+        let payload = STANDARD.decode(&envelope.payload).map_err(|error| unexpected(key, &error))?;
+        serde_json::from_slice(&payload).map(Some).map_err(|error| unexpected(key, &error))
+    }
+
+    /// The last status of a site; none before the first.
+    ///
+    /// # Errors
+    /// When the record cannot be read.
+    pub fn status(&self, site: &str) -> Result<Option<Status>, KitError> {
+        let statuses = self.record().join("status");
+        if !statuses.exists() {
+            return Ok(None);
+        }
+        let shards = std::fs::read_dir(&statuses).map_err(KitError::io("reading the record", &statuses))?;
+        for shard in shards.flatten() {
+            let name = shard.file_name();
+            if let Some(status) = self.document(&format!("status/{}/{site}", name.display()))? {
+                return Ok(Some(status));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The options of a hub in this fleet, except where it listens.
+    fn hub_arguments(&self, name: &str, role: Role) -> Vec<String> {
+        let mut arguments = vec![format!("--data={}", self.data(name).display()), format!("--role={role}")];
+        if role != Role::Serve {
+            arguments.push(format!("--fleet={}", self.url));
+        }
+        if let Parts::Shared { s3, redis } = &self.parts {
+            arguments.push(format!("--redis={}", redis.url()));
+            arguments.push(format!("--objects=s3://{BUCKET}?endpoint={}", s3.endpoint()));
+            arguments.push(format!("--tls-cert={}", self.path("cert.pem").display()));
+            arguments.push(format!("--tls-key={}", self.path("cert.key").display()));
+            if role != Role::Serve {
+                arguments.push(format!("--keys={}", self.keys().display()));
+            }
+        }
+        arguments
+    }
+
+    fn variables(&self) -> Vec<(String, String)> {
+        let Parts::Shared { s3, .. } = &self.parts else { return Vec::new() };
+        let pairs = [
+            ("AWS_ACCESS_KEY_ID", s3.access_key()),
+            ("AWS_SECRET_ACCESS_KEY", s3.secret_key()),
+            ("AWS_REGION", s3.region()),
+        ];
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    }
+
+    /// One certificate for all hubs, which the root pins: a site takes any of them for its hub.
+    fn write_certificate(&self) -> Result<(), KitError> {
+        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names);
+        let made = made.map_err(|error| unexpected("rcgen for a certificate", &error))?;
+        self.write("cert.pem", &made.cert.pem())?;
+        self.write("cert.key", &made.signing_key.serialize_pem())
+    }
+
+    /// Makes keys and root, by one step of a hub that is complete by itself.
+    async fn found(&self) -> Result<(), KitError> {
+        let mut arguments = self.hub_arguments("founder", Role::All);
+        arguments.push("--once".to_owned());
+        let variables = self.variables();
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let founder = Process::start_with("farshore-hub", &arguments, variables)?;
+        let ended = founder.output(FOUNDED_WITHIN).await?;
+        // What it makes of the repository is not the question here; that there are keys is.
+        if self.keys().join("root.1.json").is_file() {
+            return Ok(());
+        }
+        let what = format!("farshore-hub {}", arguments.join(" "));
+        Err(KitError::Failed { what, status: ended.status, output: ended.stderr })
+    }
+
+    fn read_key(&self, file: &str) -> Result<Vec<u8>, KitError> {
+        let path = self.keys().join(file);
+        std::fs::read(&path).map_err(KitError::io("reading a key", path))
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), KitError> {
+        std::fs::write(self.path(file), text).map_err(KitError::io("writing a file", self.path(file)))
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        Path::join(self.folder.path(), file)
+    }
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unexpected(what: &str, error: &dyn std::fmt::Display) -> KitError {
+    KitError::Answer { what: what.to_owned(), answer: error.to_string() }
+}

@@ -1,0 +1,26 @@
+//! A whole fleet of processes on real parts, each of which a test may kill, cut off or start again.
+//!
+//! - [`Repository`]: a Git repository over smart HTTP; [`declare`]: the text of what a fleet repository declares.
+//! - [`Fleet`]: keys, certificate and record, from which hubs and join tokens come.
+//! - [`Hub`]: `farshore-hub` on a port of its own, serving, publishing or both.
+//! - [`Site`]: `farshore-agent` on a state folder of its own, which outlives the process.
+//! - [`World`]: one service, its repositories, its fleet and a hub: where most tests begin.
+//!
+//! Everything polls, sweeps and fetches once a second, so that a test sees in seconds what takes minutes outside.
+//! What a test reads of the record it reads from the files underneath, as somebody would who trusts no program here.
+
+pub mod declare;
+mod fleet;
+mod hub;
+mod repository;
+mod site;
+mod small;
+
+pub use fleet::{Fleet, Parts};
+pub use hub::{Hub, Role};
+pub use repository::Repository;
+pub use site::{Site, Target};
+pub use small::World;
+
+/// How often hubs fetch, sites poll and sites sweep, as an option's value.
+const EVERY: &str = "1s";
