@@ -10,6 +10,9 @@ use farshore_chaos::world::{Fleet, Hub, Repository, Role, Site, Target};
 use farshore_shared::wire::ServiceState;
 use serde_json::Value;
 
+/// Inode and time of change of the file of every object.
+type Lives = BTreeMap<String, (u64, i64)>;
+
 const SOON: Duration = Duration::from_secs(60);
 /// Twenty services at two sites: removing eighteen exceeds the budget, removing one does not.
 const SERVICES: usize = 20;
@@ -59,7 +62,7 @@ impl Shops {
     }
 
     /// Which file every object is in: another one, even of the same name and content, is another life.
-    fn lives(&self) -> Result<Vec<BTreeMap<String, (u64, i64)>>, KitError> {
+    fn lives(&self) -> Result<Vec<Lives>, KitError> {
         self.sites.iter().map(lives).collect()
     }
 

@@ -295,13 +295,14 @@ async fn keys_of_another_fleet_are_refused_and_both_are_named() {
 #[tokio::test]
 async fn what_a_person_should_know_is_in_the_source_heads() {
     let mut world = World::new();
-    world.declare("web", None, "1");
+    world.declare("web", Some("sea"), "1");
     world
         .fleet
         .write("fleet/bad.yaml", "apiVersion: farshore.dev/v1alpha1\nkind: Servce\n")
         .expect("a folder");
     world.commit();
     let objects = world.objects();
+    world.enrol(&objects, "harbour", "tier=edge").await;
     let mut publisher = world.publisher(&objects, "mirrors").await;
     sync(&mut publisher).await;
     let (trust, _) = Trust::establish(&*objects, &world.ring).await.expect("our own keys");
