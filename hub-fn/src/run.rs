@@ -29,7 +29,7 @@ use crate::seen::Seen;
 use crate::server::Server;
 use crate::tls::{TlsError, TlsFiles};
 use crate::trust::{Trust, TrustError};
-use crate::view::View;
+use crate::view::{STALENESS, View};
 
 /// The version of the data folder's layout.
 const DATA_VERSION: u32 = 1;
@@ -38,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long Redis keeps an entry: what was put there by a replica that had read too early is gone then.
 #[cfg(feature = "redis")]
 const INDEX_LIFE: Duration = Duration::from_secs(30);
+/// The most bytes of the index of one process.
+const OWN_INDEX_LIMIT: u64 = 64 << 20;
 /// How often last-seen times are flushed.
 const FLUSH: Duration = Duration::from_secs(15);
 
@@ -379,10 +381,16 @@ pub async fn open_bucket(_: &str) -> Result<Arc<dyn Objects>, HubError> {
     Err(HubError::Address { flag: "--objects", why: "this program was built without S3 (feature s3)".into() })
 }
 
+/// An index of this process alone. No publisher of another process tells it anything, so that it may
+/// be believed no longer than a replica's own memory.
+fn own_index() -> Arc<dyn Index> {
+    Arc::new(memory::Memory::with(STALENESS, OWN_INDEX_LIMIT))
+}
+
 #[cfg(feature = "redis")]
 fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
     use crate::index::redis::Redis;
-    let Some(url) = &config.args.redis else { return Ok(Arc::new(memory::Memory::new())) };
+    let Some(url) = &config.args.redis else { return Ok(own_index()) };
     match Redis::connect_with(url, INDEX_LIFE) {
         Ok(redis) => Ok(Arc::new(redis)),
         Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
@@ -391,5 +399,5 @@ fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
 
 #[cfg(not(feature = "redis"))]
 fn open_index(_: &Config) -> Result<Arc<dyn Index>, HubError> {
-    Ok(Arc::new(memory::Memory::new()))
+    Ok(own_index())
 }
