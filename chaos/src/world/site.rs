@@ -82,6 +82,13 @@ impl Site {
         self
     }
 
+    /// Leaves an option out, given as `--name`, from the next start on.
+    #[must_use]
+    pub fn without(mut self, option: &str) -> Self {
+        self.arguments.retain(|other| other.split('=').next() != Some(option));
+        self
+    }
+
     /// Kills the agent as a power cut would. Nothing happens when it does not run.
     ///
     /// # Errors
