@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{Manifest, ObjectKey, Owner};
+use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Found, Healthy, Prune, Store, StoreError};
@@ -55,7 +55,7 @@ struct Rendered {
     revision: Digest,
     manifests: Vec<Manifest>,
     failures: Vec<ObjectError>,
-    mistakes: Vec<String>,
+    mistakes: Vec<BadManifest>,
 }
 
 impl Rendered {
@@ -208,6 +208,7 @@ impl<T: Target> Reconciler<T> {
         let Enforce { entry, revision, note } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
         if let Err(message) = self.render(entry, *revision, site).await {
+            warn!(service = %entry.name, "{message}");
             (status.state, status.message) = (ServiceState::Failed, short(&message));
             return status;
         }
@@ -224,7 +225,7 @@ impl<T: Target> Reconciler<T> {
                 let rendered = &self.rendered[&entry.name];
                 outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
                 fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome);
+                self.tell(&entry.name, &outcome, &rendered.mistakes);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
@@ -244,7 +245,7 @@ impl<T: Target> Reconciler<T> {
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
-                self.tell(name, &outcome);
+                self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);
                 if status.state == ServiceState::Applied {
                     status.message = "removed".to_owned();
@@ -292,7 +293,7 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes.iter().map(ToString::to_string).collect();
+        let mistakes = out.mistakes;
         self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
         Ok(())
     }
@@ -309,10 +310,13 @@ impl<T: Target> Reconciler<T> {
         self.silent = silent;
     }
 
-    fn tell(&self, service: &Name, outcome: &Outcome) {
+    fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
         let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
         if changed + repaired + removed > 0 {
             info!(%service, changed, repaired, removed, "objects written");
+        }
+        for mistake in mistakes.iter().take(FAILURES_TOLD) {
+            warn!(%service, "{mistake}");
         }
         for failure in failures.iter().take(FAILURES_TOLD) {
             warn!(%service, object = %failure.key, "{}", failure.message);
@@ -371,28 +375,22 @@ fn waiting(work: &Work, why: &str) -> ServiceStatus {
     ServiceStatus { message: short(why), ..blank(name, commit) }
 }
 
-fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[String], note: Option<&str>) {
+fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[BadManifest], note: Option<&str>) {
     status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
-    let failure =
-        |error: &ObjectError| ObjectFailure { object: error.key.to_string(), message: short(&error.message) };
-    status.failures = outcome.failures.iter().take(FAILURES_TOLD).map(failure).collect();
-    let (failed, broken) = (outcome.failures.len(), mistakes.len());
-    (status.state, status.message) = match (&outcome.held, note) {
-        _ if failed + broken > 0 => {
-            let first = mistakes.first().cloned().or_else(|| Some(outcome.failures.first()?.to_string()));
-            let first = first.unwrap_or_default();
-            (
-                ServiceState::Failed,
-                format!(
-                    "{} of {} objects failed; {first}",
-                    failed + broken,
-                    failed + broken + outcome.objects
-                ),
-            )
+    let told = |object: String, message: &str| ObjectFailure { object, message: short(message) };
+    // A document that is no manifest has no name, only a place.
+    let unread = mistakes.iter().map(|mistake| told(mistake.origin.clone(), &mistake.why));
+    let failed = outcome.failures.iter().map(|error| told(error.key.to_string(), &error.message));
+    status.failures = unread.chain(failed).take(FAILURES_TOLD).collect();
+    let bad = outcome.failures.len() + mistakes.len();
+    (status.state, status.message) = match (status.failures.first(), &outcome.held, note) {
+        (Some(ObjectFailure { object, message }), ..) => {
+            let of = bad + outcome.objects;
+            (ServiceState::Failed, format!("{bad} of {of} objects failed; {object}: {message}"))
         }
-        (Some(held), _) => (ServiceState::Held, held.to_string()),
-        (None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
-        (None, None) => (ServiceState::Applied, String::new()),
+        (None, Some(held), _) => (ServiceState::Held, held.to_string()),
+        (None, None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
+        (None, None, None) => (ServiceState::Applied, String::new()),
     };
     status.message = short(&status.message);
 }

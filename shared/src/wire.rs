@@ -446,7 +446,7 @@ pub enum ServiceState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectFailure {
-    /// `apiVersion/kind namespace/name`.
+    /// `Kind.group namespace/name`, or the file of a document that is no manifest.
     pub object: String,
     /// What the target said.
     pub message: String,

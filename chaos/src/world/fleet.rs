@@ -82,21 +82,21 @@ impl Fleet {
     /// # Errors
     /// When there are no keys yet: a hub that is complete by itself makes them at its first start.
     pub fn site(&self, name: &str, hub: &str, target: Target) -> Result<Site, KitError> {
-        Site::new(name, hub, &self.token(1, TOKEN_LIFE)?, target)
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Site::new(name, hub, &self.token(1, now + TOKEN_LIFE)?, target)
     }
 
-    /// A join token for so many sites, and for so many seconds from now on.
+    /// A join token for so many sites, until this second since 1970.
     ///
     /// # Errors
     /// As [`Fleet::site`].
-    pub fn token(&self, uses: u32, life: u64) -> Result<String, KitError> {
+    pub fn token(&self, uses: u32, expires: u64) -> Result<String, KitError> {
         let key = self.read_key("token.key")?;
         let key = Secret::from_file(&String::from_utf8_lossy(&key), "token")
             .map_err(|error| unexpected("the token key", &error))?;
         let root = Digest::of(&self.read_key("root.1.json")?);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let id = hex_of(Secret::random().as_bytes());
-        let claims = Claims { id, labels: Labels::new(), expires: now + life, uses, replaces: None };
+        let claims = Claims { id, labels: Labels::new(), expires, uses, replaces: None };
         Ok(JoinToken::issue(claims, &key, root).expose())
     }
 
