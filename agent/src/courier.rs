@@ -204,7 +204,10 @@ impl Courier {
                 info!(target: "farshore::polls", status, sent = traffic.sent, received = traffic.received, "poll");
                 (alarms, Some(asked))
             }
-            Err(PollError::Hub(HubError::Busy { retry_after, .. })) => (vec![], Some(retry_after)),
+            Err(PollError::Hub(error @ HubError::Busy { retry_after, .. })) => {
+                info!(error = %chain(&error), "the hub cannot answer yet; what is held stays in force");
+                (vec![], Some(retry_after))
+            }
             Err(PollError::Hub(error)) => {
                 info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
                 (vec![], None)
