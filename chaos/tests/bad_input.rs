@@ -258,12 +258,16 @@ async fn every_mistake_of_a_fleet_repository_is_shown_at_once_and_the_rest_is_pu
     ])?;
     let site = world.site("shop-1", Target::Directory).await?;
     until_there(&site).await?;
-    let fleet = world.fleet.until_source("fleet", "degraded").await?;
-    let messages = fleet["messages"].to_string();
-    for fragment in
-        ["unknown.yaml", "rendrer", "double.yaml", "cycle.yaml", "broken.yaml", "picky", "matches no"]
-    {
-        assert!(messages.contains(fragment), "no {fragment:?} in {fleet:#}");
-    }
+    let fragments =
+        ["unknown.yaml", "rendrer", "double.yaml", "cycle.yaml", "broken.yaml", "picky", "matches no"];
+    wait_for("every mistake to be shown", SOON, async || {
+        let fleet = world.fleet.until_source("fleet", "degraded").await.map_err(|error| error.to_string())?;
+        let messages = fleet["messages"].to_string();
+        match fragments.iter().find(|fragment| !messages.contains(**fragment)) {
+            Some(missing) => Err(format!("no {missing:?} in {fleet:#}")),
+            None => Ok(()),
+        }
+    })
+    .await?;
     Ok(())
 }

@@ -195,7 +195,8 @@ fn announce(config: &Config, address: std::net::SocketAddr) {
 fn options(config: &Config) -> Options {
     let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
-    Options { fleet, files: config.files, mirrors: config.args.data.join("mirrors"), policy }
+    let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
+    Options { fleet, files: config.files, mirrors, policy, interval }
 }
 
 /// One bounded step of due work, for a scheduler.
@@ -233,6 +234,7 @@ async fn publish(
         match &outcome {
             Ok(report) => {
                 metrics.count_step("ok");
+                metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
                 if let Some(sequence) = report.published {
                     metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
                 }
@@ -247,6 +249,8 @@ async fn publish(
             // Up to a tenth later, by hash: replicas do not fetch in step.
             let late = interval.mul_f64(0.1 * hashed_share(&[&id, &round.to_string()]));
             due = Instant::now() + if outcome.is_ok() { interval + late } else { LOOK };
+            // A source with a shorter interval of its own.
+            due = publisher.next_look().map_or(due, |next| due.min(Instant::from_std(next)));
             held = outcome.map(|report| report.held).unwrap_or_default();
         }
         // All three are cancel-safe: nothing is taken from any of them.
