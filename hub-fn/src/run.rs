@@ -106,7 +106,11 @@ impl HubError {
             Self::Objects(error) | Self::Publish(PublishError::Objects(error)) if error.retryable() => {
                 Exit::Unreachable
             }
-            Self::Proof(ProofError::Objects(error)) if error.retryable() => Exit::Unreachable,
+            Self::Proof(ProofError::Objects(error)) | Self::Trust(TrustError::Objects(error))
+                if error.retryable() =>
+            {
+                Exit::Unreachable
+            }
             Self::Data { .. }
             | Self::Proof(_)
             | Self::Keys(_)

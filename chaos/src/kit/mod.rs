@@ -35,6 +35,7 @@ mod wait;
 pub use error::KitError;
 pub use git_http::{GitHttp, GitMode};
 pub use git_repo::GitRepo;
+pub(crate) use git_repo::copy;
 pub use kubernetes::{ApiWrite, AuditMark, Kubernetes};
 pub use place::{binary, program};
 pub use port::Port;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::hub::{Hub, Role};
 use super::site::{Site, Target};
-use crate::kit::{Finished, KitError, Process, Redis, S3, wait_for};
+use crate::kit::{Finished, KitError, Process, Redis, S3, copy, wait_for};
 
 const BUCKET: &str = "fleet";
 /// A hub that only makes keys and a root has nothing to wait for.
@@ -181,6 +181,26 @@ impl Fleet {
             if source["state"] == state { Ok(source) } else { Err(source.to_string()) }
         })
         .await
+    }
+
+    /// Keeps a copy of the record as it is, for [`Fleet::restore`].
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn back_up(&self) -> Result<TempDir, KitError> {
+        let backup = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        copy(&self.record(), backup.path())?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of the record: nothing later is known. No hub may run meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn restore(&self, backup: &TempDir) -> Result<(), KitError> {
+        let record = self.record();
+        std::fs::remove_dir_all(&record).map_err(KitError::io("removing a folder", &record))?;
+        copy(backup.path(), &record)
     }
 
     /// What a signed document of the record says, its signatures not looked at; none while it is not there.
