@@ -278,3 +278,28 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Inventory;
+
+    #[test]
+    fn a_site_with_anything_to_keep_goes_on_without_a_fleet() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let store = Store::open(temp.path()).expect("new");
+        let holding = |store: &Store| holds(store, &store.state().expect("readable")).expect("readable");
+        assert_eq!(holding(&store), Holding::Nothing);
+        std::fs::write(temp.path().join("slots/a"), "x").expect("damaged");
+        assert_eq!(holding(&store), Holding::Something, "what is corrupt was something");
+        std::fs::remove_file(temp.path().join("slots/a")).expect("removed");
+        let inventory = Inventory { incarnation: Some(1), ..Inventory::default() };
+        store.save_inventory(&"web".parse().expect("a name"), &inventory).expect("written");
+        assert_eq!(holding(&store), Holding::Something);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_breaks_is_noticed() {
+        died(&mut tokio::spawn(async { panic!("as a test") })).await;
+    }
+}

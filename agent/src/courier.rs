@@ -218,10 +218,16 @@ impl Courier {
             // What was alarming before it was asked still is.
             Err(PollError::Hub(error)) => {
                 let asked = if let HubError::Busy { retry_after, .. } = &error { *retry_after } else { None };
-                if matches!(error, HubError::Unreachable { .. } | HubError::Busy { .. }) {
-                    info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
-                } else {
-                    warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force");
+                match &error {
+                    HubError::Busy { .. } => {
+                        info!(error = %chain(&error), "the hub cannot answer yet; what is held stays in force");
+                    }
+                    HubError::Unreachable { .. } => {
+                        info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
+                    }
+                    _ => {
+                        warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force")
+                    }
                 }
                 Polled { answered: Answered::No, asked }
             }
@@ -304,7 +310,7 @@ impl Courier {
             match link.client.status(&report.envelope).await {
                 Ok(()) => debug!(sequence = report.sequence, "report arrived"),
                 Err(HubError::Refused { status, problem })
-                    if (400..500).contains(&status) && status != 401 =>
+                    if (400..500).contains(&status) && !matches!(status, 401 | 408) =>
                 {
                     warn!(sequence = report.sequence, problem, "report is refused, and dropped");
                 }

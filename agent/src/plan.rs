@@ -1,7 +1,7 @@
 //! What to do with one service's objects. Pure: it reads no clock, no random number, no network.
 //!
 //! An object leaves only when two complete renders differ and the signed revision changed, within
-//! the prune budget; or by a signed tombstone (DESIGN invariant 2).
+//! the prune budget; or by a signed tombstone (invariant 2 of `ARCHITECTURE.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{Manifest, ObjectKey, Owner};
+use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
@@ -53,7 +53,7 @@ struct Rendered {
     revision: Digest,
     manifests: Vec<Manifest>,
     failures: Vec<ObjectError>,
-    mistakes: Vec<String>,
+    mistakes: Vec<BadManifest>,
 }
 
 impl Rendered {
@@ -224,6 +224,7 @@ impl<T: Target> Reconciler<T> {
     ) -> ServiceStatus {
         let Enforce { entry, revision, .. } = broken;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
+        warn!(service = %entry.name, "{why}");
         (status.state, status.message) = (ServiceState::Failed, short(why));
         let Some(Work::Enforce(kept)) = decide::last_healthy(holding, &entry.name, why) else {
             return status;
@@ -261,7 +262,7 @@ impl<T: Target> Reconciler<T> {
                 let rendered = &self.rendered[&entry.name];
                 outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
                 fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome);
+                self.tell(&entry.name, &outcome, &rendered.mistakes);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
@@ -281,7 +282,7 @@ impl<T: Target> Reconciler<T> {
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
-                self.tell(name, &outcome);
+                self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);
                 if status.state == ServiceState::Applied {
                     status.message = "removed".to_owned();
@@ -320,7 +321,7 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes.iter().map(ToString::to_string).collect();
+        let mistakes = out.mistakes;
         self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
         Ok(())
     }
@@ -337,10 +338,13 @@ impl<T: Target> Reconciler<T> {
         self.silent = silent;
     }
 
-    fn tell(&self, service: &Name, outcome: &Outcome) {
+    fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
         let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
         if changed + repaired + removed > 0 {
             info!(%service, changed, repaired, removed, "objects written");
+        }
+        for mistake in mistakes.iter().take(FAILURES_TOLD) {
+            warn!(%service, "{mistake}");
         }
         for failure in failures.iter().take(FAILURES_TOLD) {
             warn!(%service, object = %failure.key, "{}", failure.message);

@@ -78,6 +78,17 @@ impl Place {
         .await
     }
 
+    /// Takes the only service out of the fleet repository, which has to be approved.
+    async fn remove_service(&mut self) -> Result<(), KitError> {
+        let text = source("app", &self.world.app.url());
+        self.world.declared.commit(&[("fleet.yaml", &text)])?;
+        let held = self.world.fleet.until_source("fleet", "held").await?;
+        let change = held["held"]["change"].as_str().expect("a held change has an id");
+        let approved = self.world.fleet.farshore(&["approve", change]).await?;
+        assert!(approved.status.success(), "{approved:?}");
+        Ok(())
+    }
+
     /// Returns after the site has looked at everything, from beginning to end, at least once more: it has then put
     /// the `ConfigMap` `probe` back, and once more.
     async fn passes(&self) -> Result<(), KitError> {
@@ -149,7 +160,7 @@ async fn an_object_that_a_commit_removes_is_deleted_and_no_other() -> Result<(),
     place.until("configmap", "a", "{.metadata.uid}", None).await?;
     assert_eq!(place.look("configmap", "b", "{.metadata.uid}"), kept);
     // The namespace was made by the agent and is nobody's to delete.
-    place.world.declared.commit(&[("fleet.yaml", &source("app", &place.world.app.url()))])?;
+    place.remove_service().await?;
     place.until("configmap", "b", "{.metadata.uid}", None).await?;
     assert_eq!(place.look("namespace", "shrinking", "{.status.phase}"), Ok(Some("Active".to_owned())));
     Ok(())
@@ -178,7 +189,7 @@ async fn an_object_that_the_agent_never_applied_is_never_touched() -> Result<(),
     // Removals are the moment in which a careless agent takes more than its own.
     place.world.app.commit_without(&["manifests/a.yaml"])?;
     place.until("configmap", "a", "{.metadata.uid}", None).await?;
-    place.world.declared.commit(&[("fleet.yaml", &source("app", &place.world.app.url()))])?;
+    place.remove_service().await?;
     place.until("configmap", "probe", "{.metadata.uid}", None).await?;
     assert_eq!(versions(&place), before);
     Ok(())

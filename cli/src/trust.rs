@@ -83,6 +83,12 @@ impl InitArgs {
         writeln!(out, "  operator key    {operator}")?;
         hubs.iter().try_for_each(|hub| writeln!(out, "  hub             {hub}"))?;
         tls_pins.iter().try_for_each(|pin| writeln!(out, "  TLS pin         {pin}"))?;
+        if tls_pins.is_empty() {
+            writeln!(
+                out,
+                "  TLS pin         none: a hub's certificate must be one that sites' authorities know"
+            )?;
+        }
         writeln!(out, "next:")?;
         writeln!(out, "  keep a copy of {folder} in a safe place: whoever has root.key has the fleet")?;
         writeln!(out, "  farshore hub --role publish --keys {folder} --data DIR --fleet URL")?;

@@ -2,10 +2,14 @@
 
 mod kit;
 
-use farshore_chaos::kit::GitRepo;
+use std::time::Duration;
+
+use farshore_chaos::kit::{GitRepo, Port, Process, wait_for};
 use kit::{Ended, farshore};
 use serde_json::Value;
 use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_farshore");
 
 /// A data folder with keys, and a fleet repository.
 struct Fleet {
@@ -15,12 +19,17 @@ struct Fleet {
 
 impl Fleet {
     fn new() -> Self {
-        let fleet = Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
-            repo: GitRepo::new().expect("a repository"),
-        };
+        let fleet = Self::without_keys();
         farshore(&["trust", "init", "--keys", &format!("{}/keys", fleet.data())]).with(0);
         fleet
+    }
+
+    /// What a hub that is complete by itself begins with.
+    fn without_keys() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            repo: GitRepo::new().expect("a repository"),
+        }
     }
 
     fn data(&self) -> &str {
@@ -41,8 +50,14 @@ impl Fleet {
     }
 
     fn get(&self, what: &str) -> Value {
-        let json = farshore(&["get", what, "--data", self.data(), "-o", "json"]).with(0).out;
-        serde_json::from_str::<Value>(&json).expect("JSON")["items"].clone()
+        self.look(what).expect("the record is there")
+    }
+
+    /// What is there, or what was said instead: a hub that has just started has no record yet.
+    fn look(&self, what: &str) -> Result<Value, String> {
+        let shown = farshore(&["get", what, "--data", self.data(), "-o", "json"]);
+        let shown = if shown.code == Some(0) { shown.out } else { return Err(shown.err) };
+        Ok(serde_json::from_str::<Value>(&shown).expect("JSON")["items"].clone())
     }
 
     fn approve(&self, change: &str) -> Ended {
@@ -113,4 +128,59 @@ fn keys_of_another_fleet_approve_nothing() {
     let refused = farshore(&["approve", &change, "--data", fleet.data(), "--keys", &keys]).with(3);
     assert!(refused.err.contains("does not belong to the record's root"), "{}", refused.err);
     fleet.publish().with(4);
+}
+
+#[test]
+fn what_nobody_signed_is_told_and_left_out() {
+    let mut fleet = Fleet::new();
+    fleet.write("one");
+    fleet.publish().with(0);
+    for object in ["registrations/0001/evil", "sources/evil/head", "seen/00"] {
+        let path = fleet.folder.path().join("objects").join(object);
+        std::fs::create_dir_all(path.parent().expect("it has a folder")).expect("makes the folder");
+        let forged = r#"{"payloadType":"x","payload":"e30=","signatures":[]}"#;
+        std::fs::write(path, forged).expect("writes");
+    }
+    let clusters = farshore(&["get", "clusters", "--data", fleet.data(), "-o", "json"]).with(0);
+    assert_eq!(clusters.out, "{\n  \"items\": []\n}\n");
+    assert!(clusters.err.contains("seen/00"), "{}", clusters.err);
+    let sources = farshore(&["get", "sources", "--data", fleet.data()]).with(0);
+    assert!(sources.out.contains("ready") && !sources.out.contains("evil"), "{}", sources.out);
+    assert!(sources.err.contains("sources/evil/head"), "{}", sources.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_that_applied_what_is_published_is_shown_as_converged() {
+    let mut fleet = Fleet::without_keys();
+    let commit = fleet.write("one");
+    let port = Port::take().expect("a port");
+    let (data, repo) = (fleet.data().to_owned(), format!("{}#main", fleet.repo.path().display()));
+    let hub = ["hub", "--data", &data, "--fleet", &repo, "--listen", &port.address(), "--interval", "1s"];
+    let _hub = Process::start(PROGRAM, hub).expect("the hub starts");
+    let token = wait_for("keys of the hub's own", Duration::from_secs(30), async || {
+        let made = farshore(&["token", "create", "--data", &data, "--label", "tier=edge"]);
+        if made.code == Some(0) { Ok(made.out) } else { Err(made.err) }
+    });
+    let token = token.await.expect("the hub makes keys");
+    let (url, state) = (format!("https://{}", port.address()), format!("{data}/site/state"));
+    let target = format!("dir:{data}/site/manifests");
+    let agent = ["agent", "--hub", &url, "--join", token.trim_end(), "--name", "ship-1", "--state", &state];
+    let agent = agent.into_iter().chain(["--target", &target, "--poll", "1s"]);
+    let agent = Process::start(PROGRAM, agent).expect("the agent starts");
+    let converged = wait_for("a converged cluster", Duration::from_secs(60), async || {
+        let clusters = fleet.look("clusters")?;
+        if clusters[0]["state"] == "converged" {
+            Ok(clusters[0].clone())
+        } else {
+            Err(format!("{clusters}\n{}", agent.stderr()))
+        }
+    });
+    let cluster = converged.await.expect("the site applies what is published");
+    assert_eq!(cluster["name"], "ship-1");
+    assert_eq!(cluster["labels"]["tier"], "edge");
+    assert_eq!(cluster["services"][0]["commit"], commit.as_str());
+    assert!(cluster["lastSeen"].is_string() && cluster["revision"].is_string(), "{cluster}");
+    assert_eq!(fleet.get("services")[0]["clusters"], 1);
+    let core = farshore(&["get", "clusters", "--data", &data, "--selector", "tier=core"]).with(0);
+    assert_eq!(core.out.lines().count(), 1, "only the header: {}", core.out);
 }

@@ -177,3 +177,14 @@ fn where_there_is_no_record_that_is_said() {
     assert!(approve.err.contains("no trust root"), "{}", approve.err);
     assert!(std::fs::read_dir(folder.path().join("objects")).expect("a folder").next().is_none());
 }
+
+#[cfg(feature = "s3")]
+#[test]
+fn a_bucket_that_does_not_answer_ends_with_5() {
+    let port = farshore_chaos::kit::Port::take().expect("a port on which nobody listens");
+    let bucket = format!("s3://fleet?endpoint=http://{}", port.address());
+    let keys =
+        [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "us-east-1")];
+    let silent = run(&["get", "sources", "--objects", &bucket], &keys).with(5);
+    assert!(silent.err.starts_with("farshore: ") && silent.err.contains("did not answer"), "{}", silent.err);
+}

@@ -1,10 +1,10 @@
 //! The demo as a person starts it: it tells everything it promises, and leaves nothing behind.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Lines};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use farshore_chaos::kit::wait_for;
@@ -79,21 +79,37 @@ fn a_demo_without_git_says_so_and_fails() {
     assert!(is_empty(temporary.path()), "the folder is still there");
 }
 
-/// Starts a demo and waits until its hub listens and all sites have joined; the hub's address.
-fn running(temporary: &Path) -> (Child, String) {
-    let mut demo = demo(temporary).stdout(Stdio::piped()).spawn().expect("the demo starts");
-    let lines = BufReader::new(demo.stdout.take().expect("standard output is a pipe")).lines();
-    let mut address = None;
-    for line in lines {
+/// A demo whose sites have joined.
+struct Running {
+    demo: Child,
+    /// Where its hub listens.
+    address: String,
+    /// The hub's process.
+    hub: String,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+fn running(mut demo: Command) -> Running {
+    let mut demo = demo.stdout(Stdio::piped()).spawn().expect("the demo starts");
+    let mut lines = BufReader::new(demo.stdout.take().expect("standard output is a pipe")).lines();
+    let (mut hub, mut address) = (None, None);
+    for line in lines.by_ref() {
         let line = line.expect("lines are text");
-        if let Some((_, rest)) = line.split_once("https://") {
-            address = rest.split(' ').next().map(str::to_owned);
+        if let Some((before, after)) = line.split_once(") listens on https://") {
+            hub = before.split("(process ").nth(1).map(str::to_owned);
+            address = after.split(' ').next().map(str::to_owned);
         }
         if line.contains("2. A commit arrives") {
-            return (demo, address.expect("the hub's address is told before sites join"));
+            let (hub, address) = hub.zip(address).expect("the hub is told of before sites join");
+            return Running { demo, address, hub, lines };
         }
     }
     panic!("the demo ended before sites had joined: {:?}", demo.wait());
+}
+
+fn signal(name: &str, process: &str) {
+    let sent = Command::new("kill").args(["-s", name, process]).status().expect("kill runs");
+    assert!(sent.success(), "{sent}");
 }
 
 async fn nothing_is_left(temporary: &Path, hub: &str) {
@@ -110,18 +126,34 @@ async fn nothing_is_left(temporary: &Path, hub: &str) {
 #[tokio::test]
 async fn a_demo_that_is_killed_leaves_nothing() {
     let temporary = temporary();
-    let (mut demo, hub) = running(temporary.path());
+    let Running { mut demo, address, .. } = running(demo(temporary.path()));
     demo.kill().and_then(|()| demo.wait()).expect("the demo is killed");
-    nothing_is_left(temporary.path(), &hub).await;
+    nothing_is_left(temporary.path(), &address).await;
 }
 
 #[tokio::test]
 async fn a_demo_that_is_asked_to_stop_ends_well_and_leaves_nothing() {
     let temporary = temporary();
-    let (mut demo, hub) = running(temporary.path());
-    let asked = Command::new("kill").args(["-s", "INT", &demo.id().to_string()]).status();
-    assert!(asked.expect("kill runs").success());
+    let Running { mut demo, address, lines, .. } = running(demo(temporary.path()));
+    signal("INT", &demo.id().to_string());
+    let told: Vec<String> = lines.map(|line| line.expect("lines are text")).collect();
     let status = demo.wait().expect("the demo ends");
-    assert_eq!(status.code(), Some(0));
-    nothing_is_left(temporary.path(), &hub).await;
+    assert_eq!(status.code(), Some(0), "{told:#?}");
+    nothing_is_left(temporary.path(), &address).await;
+}
+
+#[tokio::test]
+async fn a_step_that_does_not_happen_is_told_with_what_was_seen_instead() {
+    let temporary = temporary();
+    let mut command = demo(temporary.path());
+    command.arg("--once");
+    let Running { mut demo, address, hub, lines } = running(command);
+    signal("KILL", &hub);
+    let told: Vec<String> = lines.map(|line| line.expect("lines are text")).collect();
+    let told = told.join("\n");
+    assert_eq!(demo.wait().expect("the demo ends").code(), Some(1), "{told}");
+    for expected in ["This did not happen: hub has ended by itself", "the end of", "harbour.log"] {
+        assert!(told.contains(expected), "{expected:?} was not told:\n{told}");
+    }
+    nothing_is_left(temporary.path(), &address).await;
 }

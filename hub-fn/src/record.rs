@@ -462,3 +462,90 @@ pub struct TokenUse {
 
 /// When clusters were last heard, by cluster.
 pub type SeenTable = BTreeMap<Name, UnixSeconds>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_object_has_its_place() {
+        let (digest, cluster) = (Digest::of(b"x"), "harbour".parse::<Name>().expect("a name"));
+        let keys = [
+            head(),
+            intent(digest),
+            table(digest),
+            group(digest, 17),
+            artifact(digest),
+            source_head("podinfo"),
+            roster(&cluster),
+            registration(&cluster),
+            status(&cluster),
+            pending(digest),
+            refused(digest),
+            token_use(digest, 3),
+            approval("0123456789ab").expect("an id is a part of a key"),
+            seen(7),
+            root(1),
+        ];
+        let listed = keys.map(|key| key.to_string()).join("\n").replace(&digest.to_string(), "DIGEST");
+        insta::assert_snapshot!(listed, @r"
+        fleet/head
+        fleet/intents/DIGEST
+        fleet/tables/DIGEST
+        groups/DIGEST/17
+        artifacts/sha256/DIGEST
+        sources/podinfo/head
+        rosters/0628/harbour
+        registrations/0628/harbour
+        status/0628/harbour
+        enrolments/pending/DIGEST
+        enrolments/refused/DIGEST
+        enrolments/used/DIGEST/3
+        approvals/0123456789ab
+        seen/07
+        trust/roots/1
+        ");
+    }
+
+    #[test]
+    fn an_approval_s_name_may_come_from_a_stranger_and_leads_nowhere_else() {
+        for bad in ["../fleet/head", "a b", "/", "a/../../b", ""] {
+            assert_eq!(approval(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_held_change_is_named_by_everything_it_says() {
+        let held = HeldChange::new("fleet", Some("aa"), "bb", HoldCause::MassRemoval, 11, 20);
+        assert!(held.is_named_rightly());
+        for other in [
+            HeldChange { scope: "up".into(), ..held.clone() },
+            HeldChange { from: None, ..held.clone() },
+            HeldChange { to: "cc".into(), ..held.clone() },
+            HeldChange { why: HoldCause::NotDescending, ..held.clone() },
+            HeldChange { removes: 12, ..held.clone() },
+            HeldChange { of: 21, ..held.clone() },
+        ] {
+            assert!(!other.is_named_rightly(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_shards_of_a_table_are_the_table() {
+        let group = |n: u64| GroupRef {
+            values: BTreeMap::new(),
+            sequence: n,
+            digest: Digest::of(b"d"),
+            content: Digest::of(b"c"),
+            expires: 1,
+            services: BTreeMap::new(),
+            tombstones: vec![],
+        };
+        let table = Table((0..100u64).map(|n| (Digest::of(&n.to_be_bytes()), group(n))).collect());
+        let shards = table.shards();
+        assert_eq!(shards.len(), TABLE_SHARDS);
+        assert!(shards.iter().all(|shard| !shard.0.is_empty()));
+        let again = Table(shards.into_iter().flat_map(|shard| shard.0).collect());
+        assert_eq!(again, table);
+    }
+}

@@ -29,7 +29,7 @@ use crate::seen::Seen;
 use crate::server::Server;
 use crate::tls::{TlsError, TlsFiles};
 use crate::trust::{Trust, TrustError};
-use crate::view::View;
+use crate::view::{STALENESS, View};
 
 /// The version of the data folder's layout.
 const DATA_VERSION: u32 = 1;
@@ -38,6 +38,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long Redis keeps an entry: what was put there by a replica that had read too early is gone then.
 #[cfg(feature = "redis")]
 const INDEX_LIFE: Duration = Duration::from_secs(30);
+/// The most bytes of the index of one process.
+const OWN_INDEX_LIMIT: u64 = 64 << 20;
 /// How often last-seen times are flushed.
 const FLUSH: Duration = Duration::from_secs(15);
 
@@ -104,7 +106,11 @@ impl HubError {
             Self::Objects(error) | Self::Publish(PublishError::Objects(error)) if error.retryable() => {
                 Exit::Unreachable
             }
-            Self::Proof(ProofError::Objects(error)) if error.retryable() => Exit::Unreachable,
+            Self::Proof(ProofError::Objects(error)) | Self::Trust(TrustError::Objects(error))
+                if error.retryable() =>
+            {
+                Exit::Unreachable
+            }
             Self::Data { .. }
             | Self::Proof(_)
             | Self::Keys(_)
@@ -193,7 +199,8 @@ fn announce(config: &Config, address: std::net::SocketAddr) {
 fn options(config: &Config) -> Options {
     let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
-    Options { fleet, files: config.files, mirrors: config.args.data.join("mirrors"), policy }
+    let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
+    Options { fleet, files: config.files, mirrors, policy, interval }
 }
 
 /// One bounded step of due work, for a scheduler.
@@ -231,6 +238,7 @@ async fn publish(
         match &outcome {
             Ok(report) => {
                 metrics.count_step("ok");
+                metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
                 if let Some(sequence) = report.published {
                     metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
                 }
@@ -245,6 +253,8 @@ async fn publish(
             // Up to a tenth later, by hash: replicas do not fetch in step.
             let late = interval.mul_f64(0.1 * hashed_share(&[&id, &round.to_string()]));
             due = Instant::now() + if outcome.is_ok() { interval + late } else { LOOK };
+            // A source with a shorter interval of its own.
+            due = publisher.next_look().map_or(due, |next| due.min(Instant::from_std(next)));
             held = outcome.map(|report| report.held).unwrap_or_default();
         }
         // All three are cancel-safe: nothing is taken from any of them.
@@ -379,10 +389,16 @@ pub async fn open_bucket(_: &str) -> Result<Arc<dyn Objects>, HubError> {
     Err(HubError::Address { flag: "--objects", why: "this program was built without S3 (feature s3)".into() })
 }
 
+/// An index of this process alone. No publisher of another process tells it anything, so that it may
+/// be believed no longer than a replica's own memory.
+fn own_index() -> Arc<dyn Index> {
+    Arc::new(memory::Memory::with(STALENESS, OWN_INDEX_LIMIT))
+}
+
 #[cfg(feature = "redis")]
 fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
     use crate::index::redis::Redis;
-    let Some(url) = &config.args.redis else { return Ok(Arc::new(memory::Memory::new())) };
+    let Some(url) = &config.args.redis else { return Ok(own_index()) };
     match Redis::connect_with(url, INDEX_LIFE) {
         Ok(redis) => Ok(Arc::new(redis)),
         Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
@@ -391,5 +407,5 @@ fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
 
 #[cfg(not(feature = "redis"))]
 fn open_index(_: &Config) -> Result<Arc<dyn Index>, HubError> {
-    Ok(Arc::new(memory::Memory::new()))
+    Ok(own_index())
 }

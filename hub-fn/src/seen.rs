@@ -72,3 +72,60 @@ async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(
     .await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Condition;
+    use crate::objects::disk::Disk;
+
+    async fn read(objects: &Disk, cluster: &Name) -> Option<UnixSeconds> {
+        let stored =
+            objects.get(&record::seen(record::seen_shard(cluster)), SEEN_LIMIT).await.expect("a disk")?;
+        serde_json::from_slice::<SeenTable>(&stored.bytes).expect("a table").get(cluster).copied()
+    }
+
+    #[tokio::test]
+    async fn the_later_time_wins_whoever_flushes_last_and_a_damaged_table_is_begun_anew() {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let objects = Disk::open(folder.path()).expect("an empty folder");
+        let cluster: Name = "harbour".parse().expect("a name");
+        let (one, other) = (Seen::default(), Seen::default());
+        one.note(&cluster, 20);
+        other.note(&cluster, 10);
+        one.flush(&objects).await.expect("a disk");
+        other.flush(&objects).await.expect("a disk");
+        assert_eq!(read(&objects, &cluster).await, Some(20));
+        let key = record::seen(record::seen_shard(&cluster));
+        let _ = objects.put(&key, Bytes::from_static(b"{"), Condition::Always).await.expect("a disk");
+        one.note(&cluster, 30);
+        one.flush(&objects).await.expect("a disk");
+        assert_eq!(read(&objects, &cluster).await, Some(30));
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_flushed_is_flushed_the_next_time() {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let objects = Disk::open(folder.path()).expect("an empty folder");
+        let (seen, cluster) = (Seen::default(), "harbour".parse::<Name>().expect("a name"));
+        seen.note(&cluster, 20);
+        // A folder in the table's place, as no store of ours makes it.
+        let key = record::seen(record::seen_shard(&cluster));
+        let blocked =
+            crate::objects::faulty::Faulty::new(std::sync::Arc::new(objects), std::sync::Arc::new(Down));
+        seen.flush(&blocked).await.expect_err("the store is away");
+        let objects = Disk::open_existing(folder.path()).expect("the same folder");
+        seen.flush(&objects).await.expect("a disk");
+        assert_eq!(read(&objects, &cluster).await, Some(20), "{key}");
+    }
+
+    #[derive(Debug)]
+    struct Down;
+
+    #[async_trait::async_trait]
+    impl crate::objects::faulty::Steps for Down {
+        async fn before(&self, _: crate::objects::Operation, _: &str) -> crate::objects::faulty::Decision {
+            crate::objects::faulty::Decision::Fail
+        }
+    }
+}

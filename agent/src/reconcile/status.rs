@@ -5,7 +5,7 @@ use farshore_shared::wire::{Holds, ObjectFailure, ServiceState, ServiceStatus};
 
 use crate::apply::Outcome;
 use crate::decide::Work;
-use crate::target::ObjectError;
+use crate::object::BadManifest;
 use crate::verify::Documents;
 
 /// The most failures of one service that a status tells of.
@@ -45,28 +45,27 @@ pub(super) fn waiting(work: &Work, why: &str) -> ServiceStatus {
 }
 
 /// Puts what an outcome was into a status.
-pub(super) fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[String], note: Option<&str>) {
+pub(super) fn fill(
+    status: &mut ServiceStatus,
+    outcome: &Outcome,
+    mistakes: &[BadManifest],
+    note: Option<&str>,
+) {
     status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
-    let failure =
-        |error: &ObjectError| ObjectFailure { object: error.key.to_string(), message: short(&error.message) };
-    status.failures = outcome.failures.iter().take(FAILURES_TOLD).map(failure).collect();
-    let (failed, broken) = (outcome.failures.len(), mistakes.len());
-    (status.state, status.message) = match (&outcome.held, note) {
-        _ if failed + broken > 0 => {
-            let first = mistakes.first().cloned().or_else(|| Some(outcome.failures.first()?.to_string()));
-            let first = first.unwrap_or_default();
-            (
-                ServiceState::Failed,
-                format!(
-                    "{} of {} objects failed; {first}",
-                    failed + broken,
-                    failed + broken + outcome.objects
-                ),
-            )
+    let told = |object: String, message: &str| ObjectFailure { object, message: short(message) };
+    // A document that is no manifest has no name, only a place.
+    let unread = mistakes.iter().map(|mistake| told(mistake.origin.clone(), &mistake.why));
+    let failed = outcome.failures.iter().map(|error| told(error.key.to_string(), &error.message));
+    status.failures = unread.chain(failed).take(FAILURES_TOLD).collect();
+    let bad = outcome.failures.len() + mistakes.len();
+    (status.state, status.message) = match (status.failures.first(), &outcome.held, note) {
+        (Some(ObjectFailure { object, message }), ..) => {
+            let of = bad + outcome.objects;
+            (ServiceState::Failed, format!("{bad} of {of} objects failed; {object}: {message}"))
         }
-        (Some(held), _) => (ServiceState::Held, held.to_string()),
-        (None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
-        (None, None) => (ServiceState::Applied, String::new()),
+        (None, Some(held), _) => (ServiceState::Held, held.to_string()),
+        (None, None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
+        (None, None, None) => (ServiceState::Applied, String::new()),
     };
     status.message = short(&status.message);
 }

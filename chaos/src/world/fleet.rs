@@ -12,34 +12,32 @@ use farshore_shared::names::Labels;
 use farshore_shared::token::{Claims, JoinToken};
 use farshore_shared::wire::Status;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::hub::{Hub, Role};
 use super::site::{Site, Target};
-use crate::kit::{KitError, Process, Redis, S3};
+use crate::kit::{Finished, KitError, Process, Redis, S3, copy, wait_for};
 
 const BUCKET: &str = "fleet";
 /// A hub that only makes keys and a root has nothing to wait for.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(60);
 const TOKEN_LIFE: u64 = 3600;
+const COMMAND_WITHIN: Duration = Duration::from_secs(30);
+/// Fetching, deciding and publishing, with a minute for a machine that other tests keep busy.
+const SHOWN_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a fleet's record and index are made of.
-pub enum Parts {
-    /// A folder, and the memory of the only hub.
-    Folder,
-    /// A bucket and a Redis, shared by all hubs.
-    Shared {
-        /// Holds the record.
-        s3: S3,
-        /// Holds the index.
-        redis: Redis,
-    },
+/// What hubs on several machines share.
+struct Shared {
+    s3: S3,
+    redis: Redis,
 }
 
 /// One fleet. Its hubs and sites are values of their own, to be dropped before it.
 pub struct Fleet {
     folder: TempDir,
-    parts: Parts,
+    /// None where the record is in the data folder of the only hub, and the index in its memory.
+    shared: Option<Shared>,
     url: String,
 }
 
@@ -49,7 +47,7 @@ impl Fleet {
     /// # Errors
     /// When there is no temporary folder.
     pub fn on_disk(url: &str) -> Result<Self, KitError> {
-        Self::with(Parts::Folder, url)
+        Self::with(None, url)
     }
 
     /// A fleet whose record is in a bucket and whose index is in Redis, with keys and certificate that all of its
@@ -60,15 +58,15 @@ impl Fleet {
     pub async fn in_bucket(url: &str) -> Result<Self, KitError> {
         let (s3, redis) = (S3::start().await?, Redis::start().await?);
         s3.create_bucket(BUCKET)?;
-        let fleet = Self::with(Parts::Shared { s3, redis }, url)?;
+        let fleet = Self::with(Some(Shared { s3, redis }), url)?;
         fleet.write_certificate()?;
         fleet.found().await?;
         Ok(fleet)
     }
 
-    fn with(parts: Parts, url: &str) -> Result<Self, KitError> {
+    fn with(shared: Option<Shared>, url: &str) -> Result<Self, KitError> {
         let folder = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
-        Ok(Self { folder, parts, url: url.to_owned() })
+        Ok(Self { folder, shared, url: url.to_owned() })
     }
 
     /// A hub of this fleet that has not been started. Its name is that of its data folder.
@@ -84,37 +82,44 @@ impl Fleet {
     /// # Errors
     /// When there are no keys yet: a hub that is complete by itself makes them at its first start.
     pub fn site(&self, name: &str, hub: &str, target: Target) -> Result<Site, KitError> {
-        Site::new(name, hub, &self.token(1, TOKEN_LIFE)?, target)
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Site::new(name, hub, &self.token(1, now + TOKEN_LIFE)?, target)
     }
 
-    /// A join token for so many sites, and for so many seconds from now on.
+    /// A join token for so many sites, until this second since 1970.
     ///
     /// # Errors
     /// As [`Fleet::site`].
-    pub fn token(&self, uses: u32, life: u64) -> Result<String, KitError> {
+    pub fn token(&self, uses: u32, expires: u64) -> Result<String, KitError> {
         let key = self.read_key("token.key")?;
         let key = Secret::from_file(&String::from_utf8_lossy(&key), "token")
             .map_err(|error| unexpected("the token key", &error))?;
         let root = Digest::of(&self.read_key("root.1.json")?);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let id = hex_of(Secret::random().as_bytes());
-        let claims = Claims { id, labels: Labels::new(), expires: now + life, uses, replaces: None };
+        let claims = Claims { id, labels: Labels::new(), expires, uses, replaces: None };
         Ok(JoinToken::issue(claims, &key, root).expose())
     }
 
-    /// Its bucket and index, where it has them.
-    #[must_use]
-    pub fn parts(&mut self) -> &mut Parts {
-        &mut self.parts
+    /// The server of its bucket.
+    ///
+    /// # Panics
+    /// When it has none: see [`Fleet::in_bucket`].
+    pub fn s3(&mut self) -> &mut S3 {
+        &mut self.shared.as_mut().expect("this fleet was made in a bucket").s3
+    }
+
+    /// The server of its index.
+    ///
+    /// # Panics
+    /// When it has none: see [`Fleet::in_bucket`].
+    pub fn redis(&mut self) -> &mut Redis {
+        &mut self.shared.as_mut().expect("this fleet was made in a bucket").redis
     }
 
     /// The folder of its keys.
     #[must_use]
     pub fn keys(&self) -> PathBuf {
-        match self.parts {
-            Parts::Folder => self.folder.path().join("hub/keys"),
-            Parts::Shared { .. } => self.folder.path().join("keys"),
-        }
+        self.folder.path().join(if self.shared.is_some() { "keys" } else { "hub/keys" })
     }
 
     /// The data folder of one of its hubs.
@@ -126,10 +131,76 @@ impl Fleet {
     /// The folder whose files are the objects of its record.
     #[must_use]
     pub fn record(&self) -> PathBuf {
-        match &self.parts {
-            Parts::Folder => self.folder.path().join("hub/objects"),
-            Parts::Shared { s3, .. } => s3.bucket_folder(BUCKET),
+        match &self.shared {
+            None => self.folder.path().join("hub/objects"),
+            Some(Shared { s3, .. }) => s3.bucket_folder(BUCKET),
         }
+    }
+
+    /// Runs `farshore` to its end beside the record, whatever its exit status.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub async fn farshore(&self, arguments: &[&str]) -> Result<Finished, KitError> {
+        let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        match &self.shared {
+            None => all.push(format!("--data={}", self.data("hub").display())),
+            Some(Shared { s3, .. }) => all.push(format!("--objects={}", address(s3))),
+        }
+        if arguments.first() == Some(&"approve") {
+            all.push(format!("--keys={}", self.keys().display()));
+        }
+        let variables = self.variables();
+        let variables = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Process::start_with("farshore", &all, variables)?.output(COMMAND_WITHIN).await
+    }
+
+    /// What `farshore get sources -o json` says of a source; null when there is none of that name.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub async fn source(&self, name: &str) -> Result<Value, KitError> {
+        let said = self.farshore(&["get", "sources", "--output=json"]).await?;
+        if !said.status.success() {
+            let what = "farshore get sources".to_owned();
+            return Err(KitError::Failed { what, status: said.status, output: said.stderr });
+        }
+        let all: Value = serde_json::from_str(&said.stdout).map_err(|error| unexpected("sources", &error))?;
+        let items = all["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.into_iter().find(|item| item["name"] == name).unwrap_or_default())
+    }
+
+    /// Waits until a source is in this state (`ready`, `degraded`, `held` or `failed`), and returns what
+    /// `farshore get sources` says of it.
+    ///
+    /// # Errors
+    /// At the deadline.
+    pub async fn until_source(&self, name: &str, state: &str) -> Result<Value, KitError> {
+        wait_for(&format!("source {name} to be {state}"), SHOWN_WITHIN, async || {
+            let source = self.source(name).await.map_err(|error| error.to_string())?;
+            if source["state"] == state { Ok(source) } else { Err(source.to_string()) }
+        })
+        .await
+    }
+
+    /// Keeps a copy of the record as it is, for [`Fleet::restore`].
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn back_up(&self) -> Result<TempDir, KitError> {
+        let backup = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        copy(&self.record(), backup.path())?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of the record: nothing later is known. No hub may run meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn restore(&self, backup: &TempDir) -> Result<(), KitError> {
+        let record = self.record();
+        std::fs::remove_dir_all(&record).map_err(KitError::io("removing a folder", &record))?;
+        copy(backup.path(), &record)
     }
 
     /// What a signed document of the record says, its signatures not looked at; none while it is not there.
@@ -172,9 +243,9 @@ impl Fleet {
         if role != Role::Serve {
             arguments.push(format!("--fleet={}", self.url));
         }
-        if let Parts::Shared { s3, redis } = &self.parts {
+        if let Some(Shared { s3, redis }) = &self.shared {
             arguments.push(format!("--redis={}", redis.url()));
-            arguments.push(format!("--objects=s3://{BUCKET}?endpoint={}", s3.endpoint()));
+            arguments.push(format!("--objects={}", address(s3)));
             arguments.push(format!("--tls-cert={}", self.path("cert.pem").display()));
             arguments.push(format!("--tls-key={}", self.path("cert.key").display()));
             if role != Role::Serve {
@@ -185,7 +256,7 @@ impl Fleet {
     }
 
     fn variables(&self) -> Vec<(String, String)> {
-        let Parts::Shared { s3, .. } = &self.parts else { return Vec::new() };
+        let Some(Shared { s3, .. }) = &self.shared else { return Vec::new() };
         let pairs = [
             ("AWS_ACCESS_KEY_ID", s3.access_key()),
             ("AWS_SECRET_ACCESS_KEY", s3.secret_key()),
@@ -231,6 +302,10 @@ impl Fleet {
     fn path(&self, file: &str) -> PathBuf {
         Path::join(self.folder.path(), file)
     }
+}
+
+fn address(s3: &S3) -> String {
+    format!("s3://{BUCKET}?endpoint={}", s3.endpoint())
 }
 
 fn hex_of(bytes: &[u8]) -> String {

@@ -16,7 +16,7 @@ mod repository;
 mod site;
 mod small;
 
-pub use fleet::{Fleet, Parts};
+pub use fleet::Fleet;
 pub use hub::{Hub, Role};
 pub use repository::Repository;
 pub use site::{Site, Target};
@@ -24,3 +24,10 @@ pub use small::World;
 
 /// How often hubs fetch, sites poll and sites sweep, as an option's value.
 const EVERY: &str = "1s";
+
+/// Puts an option in the place of one of the same name.
+fn set_option(arguments: &mut Vec<String>, option: String) {
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    arguments.retain(|other| name(other) != name(&option));
+    arguments.push(option);
+}

@@ -39,6 +39,27 @@ impl Repository {
         self.repo.commit("less")
     }
 
+    /// Keeps a copy of the repository as it is, for [`Repository::restore`].
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn back_up(&self) -> Result<GitRepo, KitError> {
+        let backup = GitRepo::new()?;
+        backup.remove(".git")?;
+        backup.import(self.repo.path(), "")?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of the repository, as the restore of a Git server does: nothing later is known.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn restore(&mut self, backup: &GitRepo) -> Result<(), KitError> {
+        self.repo.remove(".git")?;
+        self.repo.import(backup.path(), "")?;
+        self.repo.git(&["reset", "--quiet", "--hard"]).map(|_silence| ())
+    }
+
     /// Where it is served.
     #[must_use]
     pub fn url(&self) -> String {

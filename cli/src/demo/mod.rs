@@ -121,25 +121,34 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
     let mut stop = Stop::listen()?;
     let mut screen = Screen::new();
     let mut world = World::make(args.sites.into(), args.keep)?;
-    // Both ends of the story are clean anywhere: a world that is dropped ends its processes.
-    let outcome = tokio::select! {
-        outcome = play(&mut world, &mut screen) => outcome,
-        () = stop.asked() => {
-            screen.say("stopped");
-            return Ok(if args.once { Exit::Fault } else { Exit::Ok });
-        }
+    // Both are cut anywhere without harm: a world that is dropped ends its processes.
+    let end = tokio::select! {
+        outcome = play(&mut world, &mut screen) => outcome.map_or_else(End::Missed, |()| End::Told),
+        () = stop.asked() => End::Stopped,
     };
-    if let Err(error) = &outcome {
+    if let End::Missed(error) = &end {
         screen.miss(&chain(error), &world.logs());
     }
-    if !args.once {
+    if !args.once && !matches!(end, End::Stopped) {
         screen.invite(&world);
         stop.asked().await;
     }
-    if args.keep {
-        screen.leave(world.folder());
-    }
-    Ok(if outcome.is_ok() { Exit::Ok } else { Exit::Fault })
+    screen.close(args.keep.then(|| world.folder()));
+    Ok(match end {
+        End::Told => Exit::Ok,
+        End::Stopped if !args.once => Exit::Ok,
+        End::Stopped | End::Missed(_) => Exit::Fault,
+    })
+}
+
+/// How the story ended.
+enum End {
+    /// All of it happened.
+    Told,
+    /// Somebody stopped it.
+    Stopped,
+    /// Something of it did not happen.
+    Missed(DemoError),
 }
 
 /// The story.
@@ -153,7 +162,7 @@ async fn play(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
     story::the_hub_returns(world, screen).await?;
     story::a_mass_removal_waits(world, screen).await?;
     story::steady_polls_are_small(world, screen).await?;
-    screen.close();
+    screen.praise();
     Ok(())
 }
 

@@ -93,8 +93,8 @@ impl Screen {
         }
     }
 
-    /// The end of the story.
-    pub(super) fn close(&mut self) {
+    /// The end of a story of which all has happened.
+    pub(super) fn praise(&mut self) {
         self.line("");
         self.line(&format!("{GOOD}All of it happened.{GOOD:#}"));
     }
@@ -120,8 +120,11 @@ impl Screen {
         self.suggest("", &format!("cd {}", world.folder().display()));
         self.suggest("change what every site shall have, and see it arrive", EDIT);
         if let Some(site) = world.sites.first() {
-            let file = world.shown(&site.file("notice"));
-            self.suggest("damage a site, and see it repaired", &format!("rm {file}; sleep 3; cat {file}"));
+            let files = format!("{}/*notice*", world.shown(&site.manifests));
+            self.suggest(
+                "damage a site, and see it repaired",
+                &format!("rm {files}; sleep 3; grep text: {files}"),
+            );
         }
         if let Some(hub) = world.hub.id() {
             let commands = format!("kill -9 {hub}\n./farshore {}", world.hub_line());
@@ -135,9 +138,14 @@ impl Screen {
         self.line("Ctrl-C ends all of it.");
     }
 
-    /// The folder that is not removed.
-    pub(super) fn leave(&mut self, folder: &Path) {
-        self.line(&format!("Everything is still in {FIGURE}{}{FIGURE:#}", folder.display()));
+    /// The end of the demo, and the folder that it leaves.
+    pub(super) fn close(&mut self, kept: Option<&Path>) {
+        match kept {
+            Some(folder) => {
+                self.line(&format!("Everything is still in {FIGURE}{}{FIGURE:#}", folder.display()));
+            }
+            None => self.line("Hub, sites and folder are gone."),
+        }
     }
 
     fn suggest(&mut self, what: &str, commands: &str) {

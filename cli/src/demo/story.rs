@@ -14,6 +14,10 @@ use super::world::{Poll, Site, World};
 const DEADLINE: Duration = Duration::from_secs(90);
 /// How often what is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// What the notice says from the first commit of the story on.
+const STORM: &str = "closed for the storm";
+/// What it says from the second on.
+const CALM: &str = "open again";
 /// How many polls in a row are steady.
 const STEADY: usize = 3;
 
@@ -39,6 +43,8 @@ pub(super) async fn sites_join(world: &mut World, screen: &mut Screen) -> Result
         let lacks = site.services().iter().find(|service| !site.file(service).exists());
         match lacks {
             Some(service) => Err(format!("{} lacks {service}", site.name)),
+            // Else its bytes would be counted among those of the next step.
+            None if site.polls().is_empty() => Err(format!("{} has not told of its poll", site.name)),
             None => says(site, "notice", FIRST_NOTICE),
         }
     })
@@ -53,13 +59,12 @@ pub(super) async fn sites_join(world: &mut World, screen: &mut Screen) -> Result
 /// A commit reaches every site.
 pub(super) async fn a_commit_arrives(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
     screen.step("A commit arrives");
-    let text = "closed for the storm";
     let polls = world.polls();
-    let commit = world.fleet.change_notice(text).await?;
-    screen.act(&format!("git commit -m 'The notice says: {text}'   ({commit})"));
+    let commit = world.fleet.change_notice(STORM).await?;
+    screen.act(&format!("git commit -m 'The notice says: {STORM}'   ({commit})"));
     let start = Instant::now();
     let arrived =
-        at_every_site(world, screen, start, "the commit to arrive", |site| says(site, "notice", text))
+        at_every_site(world, screen, start, "the commit to arrive", |site| says(site, "notice", STORM))
             .await?;
     for (n, after) in arrived.into_iter().enumerate() {
         let told = format!("{} to tell of its poll", world.sites[n].name);
@@ -77,6 +82,7 @@ pub(super) async fn a_commit_arrives(world: &mut World, screen: &mut Screen) -> 
 /// SIGKILL for the hub.
 pub(super) async fn the_hub_dies(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
     screen.step("The hub is killed");
+    world.check()?;
     let hub = world.hub.kill().unwrap_or_default();
     screen.act(&format!("kill -9 {hub}"));
     until(world, screen, "the hub's port to be closed", |world| {
@@ -100,7 +106,7 @@ pub(super) async fn drift_is_repaired_without_a_hub(
     let file = world.sites[first].file("notice");
     let good = read(&file)?;
     let start = Instant::now();
-    write(&file, &good.replace("closed for the storm", "free beer"))?;
+    write(&file, &good.replace(STORM, "free beer"))?;
     screen.act(&format!("somebody edits {}", world.shown(&file)));
     returns(world, screen, &file, &good).await?;
     screen.took(&format!("{} has put it back", world.sites[first].name), start.elapsed());
@@ -145,17 +151,16 @@ pub(super) async fn a_site_boots_cold_without_a_hub(
 /// What was committed meanwhile arrives when there is a hub again.
 pub(super) async fn the_hub_returns(world: &mut World, screen: &mut Screen) -> Result<(), DemoError> {
     screen.step("A commit made meanwhile arrives when the hub returns");
-    let text = "open again";
-    let commit = world.fleet.change_notice(text).await?;
-    screen.act(&format!("git commit -m 'The notice says: {text}'   ({commit})"));
-    if let Some(site) = world.sites.iter().find(|site| says(site, "notice", text).is_ok()) {
+    let commit = world.fleet.change_notice(CALM).await?;
+    screen.act(&format!("git commit -m 'The notice says: {CALM}'   ({commit})"));
+    if let Some(site) = world.sites.iter().find(|site| says(site, "notice", CALM).is_ok()) {
         return Err(DemoError::Wrong(format!("{} has a commit that no hub has published", site.name)));
     }
     let start = Instant::now();
     let hub = world.start_hub()?;
     screen.act(&format!("farshore hub ...   (process {hub}, on the same data folder)"));
     let arrived =
-        at_every_site(world, screen, start, "the commit to arrive", |site| says(site, "notice", text))
+        at_every_site(world, screen, start, "the commit to arrive", |site| says(site, "notice", CALM))
             .await?;
     for (site, after) in world.sites.iter().zip(arrived) {
         screen.took(&format!("{} has it", site.name), after);

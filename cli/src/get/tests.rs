@@ -110,6 +110,7 @@ fn intent() -> Intent {
         let artifact = wire::Artifact { digest: group(), size: 812, tar_digest: group(), tar_size: 4096 };
         let published = is_published.then(|| record::Published {
             incarnation: 1,
+            made: record::Made::of(&spec),
             commit: "d".repeat(40),
             key: group(),
             artifact,

@@ -136,6 +136,18 @@ impl Members {
         Ok(self.known.get(name))
     }
 
+    /// How many clusters are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// The labels of all registrations.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<Name, Labels> {
