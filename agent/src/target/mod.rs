@@ -10,6 +10,7 @@ pub mod directory;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 #[cfg(test)]
+#[expect(clippy::result_large_err, reason = "the error of the port, in helpers of a test double")]
 pub(crate) mod memory;
 
 use std::future::Future;
