@@ -108,6 +108,12 @@ impl Members {
         }
     }
 
+    /// How many clusters are known.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+
     /// Forgets every copy: another publisher has been at work, so any of them may be stale.
     pub fn forget(&mut self) {
         *self = Self::default();

@@ -171,6 +171,12 @@ impl Publisher {
         Err(PublishError::Lost)
     }
 
+    /// How many clusters are registered, as of the last step.
+    #[must_use]
+    pub fn clusters(&self) -> usize {
+        self.members.count()
+    }
+
     /// Learns who is enrolled, and what of it is not to be believed any more.
     async fn meet_members(&mut self, previous: &Published, step: Step) -> Result<(), ObjectsError> {
         let version = previous.head.as_ref().map(|(_, version)| version.clone());
