@@ -52,7 +52,7 @@ impl Gate {
     /// A gate over a view.
     #[must_use]
     pub fn new(view: View) -> Self {
-        // A key that was replaced is found out as late as a view's own staleness allows.
+        // A key that was replaced is believed for this long, after the view's own staleness.
         let remembered =
             Cache::builder().max_capacity(REMEMBERED).time_to_live(std::time::Duration::from_secs(60));
         Self { view, remembered: remembered.build() }
@@ -66,7 +66,7 @@ impl Gate {
         let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let pass = header.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Denied::Missing)?;
         if let Some(caller) = self.remembered.get(pass).await
-            && now <= caller.expires + pass::LEEWAY
+            && now <= caller.expires.saturating_add(pass::LEEWAY)
         {
             return Ok(caller);
         }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
-//! - [`server`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
+//! - [`server`], [`watched`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
 //! - [`auth`], [`view`], [`seen`], [`metrics`]: who calls, what a replica remembers, what it counts.
 //! - [`declare`]: the declarations of a fleet repository.
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
@@ -34,3 +34,4 @@ pub mod source;
 pub mod tls;
 pub mod trust;
 pub mod view;
+pub mod watched;

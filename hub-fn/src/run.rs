@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use farshore_shared::exit::{Exit, chain};
 use farshore_shared::retry::hashed_share;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -40,6 +43,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const INDEX_LIFE: Duration = Duration::from_secs(30);
 /// The most bytes of the index of one process.
 const OWN_INDEX_LIMIT: u64 = 64 << 20;
+/// How long the publisher rests between two steps, whatever is due.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often last-seen times are flushed.
 const FLUSH: Duration = Duration::from_secs(15);
 
@@ -166,20 +171,37 @@ async fn start(
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let flushing = tokio::spawn(flush(seen, Arc::clone(&objects), stopped.clone()));
+    let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
     let publishing = publisher.map(|publisher| {
         tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
     });
-    wait_for_signal().await.map_err(HubError::Signals)?;
+    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
+    let exit = until_told(stop, tasks.collect()).await?;
+    // Requests were answered while the server drained.
+    flush_now(&seen, &*objects).await;
+    Ok(exit)
+}
+
+/// Waits for a signal, or for a task that ends although nobody told it to: half a hub is none, and
+/// whoever supervises the process starts it again. Then all tasks end.
+async fn until_told(stop: watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) -> Result<Exit, HubError> {
+    let mut tasks: FuturesUnordered<_> = tasks.into_iter().collect();
+    let exit = tokio::select! {
+        told = wait_for_signal() => told.map(|()| Exit::Ok).map_err(HubError::Signals),
+        ended = tasks.next() => {
+            error!(?ended, "a task ended although the hub runs");
+            Ok(Exit::Fault)
+        }
+    };
     info!("stopping");
     // Nobody left to hear it is as good.
     let _ = stop.send(true);
-    for task in [Some(serving), Some(flushing), publishing].into_iter().flatten() {
-        if let Err(failure) = task.await {
+    while let Some(ended) = tasks.next().await {
+        if let Err(failure) = ended {
             error!(%failure, "a task ended badly");
         }
     }
-    Ok(Exit::Ok)
+    exit
 }
 
 fn announce(config: &Config, address: std::net::SocketAddr) {
@@ -234,11 +256,15 @@ async fn publish(
     let mut round = 0_u64;
     loop {
         let step = if Instant::now() >= due { Step::Sync } else { Step::Enrolments };
-        let outcome = publisher.step(step).await;
+        // A step may be cut anywhere: what it left is made good by the next one, of anybody.
+        let outcome = tokio::select! {
+            outcome = publisher.step(step) => outcome,
+            _ = stop.changed() => return,
+        };
+        metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
         match &outcome {
             Ok(report) => {
                 metrics.count_step("ok");
-                metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
                 if let Some(sequence) = report.published {
                     metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
                 }
@@ -252,15 +278,15 @@ async fn publish(
             round += 1;
             // Up to a tenth later, by hash: replicas do not fetch in step.
             let late = interval.mul_f64(0.1 * hashed_share(&[&id, &round.to_string()]));
-            due = Instant::now() + if outcome.is_ok() { interval + late } else { LOOK };
-            // A source with a shorter interval of its own.
-            due = publisher.next_look().map_or(due, |next| due.min(Instant::from_std(next)));
+            // A source may have a shorter interval of its own.
+            let next = publisher.next_look().map_or(interval + late, |next| next.min(interval + late));
+            due = Instant::now() + if outcome.is_ok() { next } else { LOOK };
             held = outcome.map(|report| report.held).unwrap_or_default();
         }
         // All three are cancel-safe: nothing is taken from any of them.
         tokio::select! {
             () = wake.notified() => {}
-            () = tokio::time::sleep(LOOK.min(due.saturating_duration_since(Instant::now()))) => {}
+            () = tokio::time::sleep(due.saturating_duration_since(Instant::now()).clamp(PAUSE, LOOK)) => {}
             _ = stop.changed() => return,
         }
         if matches!(publisher.is_any_approved(&held).await, Ok(true)) {
@@ -272,16 +298,16 @@ async fn publish(
 async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
     loop {
         // Cancel-safe: the time starts anew.
-        let last = tokio::select! {
-            () = tokio::time::sleep(FLUSH) => false,
-            _ = stop.changed() => true,
-        };
-        if let Err(failure) = seen.flush(&*objects).await {
-            warn!(error = %chain(&failure), "last-seen times are not in the record yet");
+        tokio::select! {
+            () = tokio::time::sleep(FLUSH) => flush_now(&seen, &*objects).await,
+            _ = stop.changed() => return,
         }
-        if last {
-            return;
-        }
+    }
+}
+
+async fn flush_now(seen: &Seen, objects: &dyn Objects) {
+    if let Err(failure) = seen.flush(objects).await {
+        warn!(error = %chain(&failure), "last-seen times are not in the record yet");
     }
 }
 
@@ -317,19 +343,22 @@ fn lock_data(path: &Path) -> Result<File, HubError> {
     let version = path.join("version");
     match fs::read_to_string(&version) {
         Ok(text) if text.trim().parse() == Ok(DATA_VERSION) => {}
+        // Power failed while it was written, before there was anything else.
+        Ok(text) if text.trim().is_empty() => write_version(&version, failed)?,
         Ok(text) => {
             let found = text.trim();
             return Err(data(format!(
                 "it is of version {found}, and this program knows version {DATA_VERSION}: use the program that made it, or a newer one"
             )));
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            fs::write(&version, format!("{DATA_VERSION}\n"))
-                .map_err(|error| failed("writing its version", error))?;
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => write_version(&version, failed)?,
         Err(error) => return Err(failed("reading its version", error)),
     }
     Ok(lock)
+}
+
+fn write_version(path: &Path, failed: impl Fn(&str, std::io::Error) -> HubError) -> Result<(), HubError> {
+    fs::write(path, format!("{DATA_VERSION}\n")).map_err(|error| failed("writing its version", error))
 }
 
 /// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
@@ -408,4 +437,31 @@ fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
 #[cfg(not(feature = "redis"))]
 fn open_index(_: &Config) -> Result<Arc<dyn Index>, HubError> {
     Ok(own_index())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_by_itself_ends_the_hub_with_a_fault_and_all_other_tasks() {
+        let (stop, mut stopped) = watch::channel(false);
+        let ends = tokio::spawn(async {});
+        let waits = tokio::spawn(async move { assert!(stopped.changed().await.is_ok()) });
+        assert_eq!(until_told(stop, vec![ends, waits]).await.expect("no signal is needed"), Exit::Fault);
+    }
+
+    #[test]
+    fn a_data_folder_is_taken_once_and_survives_a_cut_first_start() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::write(folder.path().join("version"), "").expect("a folder of ours");
+        let lock = lock_data(folder.path()).expect("nothing was begun");
+        assert!(matches!(lock_data(folder.path()), Err(HubError::Data { .. })), "it is taken");
+        drop(lock);
+        drop(lock_data(folder.path()).expect("it is free again"));
+        fs::write(folder.path().join("version"), "2\n").expect("a folder of ours");
+        let newer = lock_data(folder.path()).expect_err("from a newer version");
+        assert!(newer.to_string().contains("it is of version 2"), "{newer}");
+        assert_eq!(newer.exit(), Exit::BadInput);
+    }
 }

@@ -8,6 +8,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -15,22 +16,51 @@ use tracing::{debug, info, warn};
 
 use crate::handlers::Hub;
 use crate::routes::{self, Door};
+use crate::watched::{Activity, Watched};
 
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS: usize = 100_000;
-/// How long a TLS handshake, or the headers of a request, may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The most bytes of a request's headers.
 const HEADERS: u32 = 16 << 10;
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// How long open requests may take to end once the server stops.
-const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// A TLS handshake; the first request after it; the headers of a request.
+    pub handshake: Duration,
+    /// A connection on which no byte moves, in either direction.
+    pub quiet: Duration,
+    /// Open requests, once the server stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Longer than the pause between two polls, so that a site keeps its connection.
+        let quiet = Duration::from_secs(300);
+        Self { handshake: Duration::from_secs(10), quiet, drain: Duration::from_secs(10) }
+    }
+}
 
 /// A bound listener.
 pub struct Server {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
+    limits: Limits,
+}
+
+/// What every connection is given.
+#[derive(Clone)]
+struct House {
+    hub: Hub,
+    door: Door,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    stop: watch::Receiver<bool>,
+    /// Closed when the time to drain is over.
+    end: watch::Receiver<()>,
 }
 
 impl Server {
@@ -40,7 +70,13 @@ impl Server {
     /// That of the operating system.
     pub async fn bind(address: SocketAddr, tls: Option<Arc<rustls::ServerConfig>>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener, tls: tls.map(TlsAcceptor::from) })
+        Ok(Self { listener, tls: tls.map(TlsAcceptor::from), limits: Limits::default() })
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     /// Where it listens.
@@ -51,15 +87,18 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` changes, then lets open requests end.
+    /// Serves until `stop` changes, then lets open requests end. No connection outlives it.
     pub async fn run(self, hub: Hub, door: Door, mut stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let graceful = GracefulShutdown::new();
+        let (ending, end) = watch::channel(());
+        let Self { listener, tls, limits } = self;
+        let house = House { hub, door, tls, limits, stop: stop.clone(), end };
         loop {
-            let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
-            // Both are cancel-safe: a connection that was not accepted stays in the queue.
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
+            // Cancel-safe: a place that was not taken stays free, and a connection that was not accepted
+            // stays in the queue.
+            let (place, accepted) = tokio::select! {
+                accepted = accept(&places, &listener) => accepted,
                 _ = stop.changed() => break,
             };
             let stream = match accepted {
@@ -71,45 +110,78 @@ impl Server {
                     continue;
                 }
             };
-            let (hub, tls, watcher) = (hub.clone(), self.tls.clone(), graceful.watcher());
+            let (house, watcher) = (house.clone(), graceful.watcher());
             tokio::spawn(async move {
-                connection(stream, tls, hub, door, watcher).await;
+                let mut end = house.end.clone();
+                tokio::select! {
+                    () = connection(stream, house, watcher) => {}
+                    _ = end.changed() => debug!("connection was cut when the time to drain was over"),
+                }
                 drop(place);
             });
         }
-        drop(self.listener);
+        drop(listener);
         info!("draining");
-        if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
             warn!("requests were still open when the time to drain was over");
         }
+        drop(ending);
     }
 }
 
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, hub: Hub, door: Door, watcher: Watcher) {
+async fn accept(
+    places: &Arc<Semaphore>,
+    listener: &TcpListener,
+) -> (tokio::sync::OwnedSemaphorePermit, std::io::Result<(TcpStream, SocketAddr)>) {
+    let place = Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed");
+    (place, listener.accept().await)
+}
+
+async fn connection(stream: TcpStream, house: House, watcher: Watcher) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "setting no-delay");
     }
-    let Some(tls) = tls else { return serve(TokioIo::new(stream), hub, door, watcher).await };
-    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve(TokioIo::new(stream), hub, door, watcher).await,
+    let Some(tls) = house.tls.clone() else { return serve(stream, house, watcher).await };
+    let mut stop = house.stop.clone();
+    // A handshake that is dropped takes its connection with it.
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(house.limits.handshake, tls.accept(stream)) => shaken,
+        // Nobody who has not shaken hands has a request open.
+        _ = stop.wait_for(|is_stopped| *is_stopped) => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => serve(stream, house, watcher).await,
         Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
         Err(_) => debug!("TLS handshake took too long"),
     }
 }
 
-async fn serve<I>(io: I, hub: Hub, door: Door, watcher: Watcher)
+async fn serve<I>(io: I, house: House, watcher: Watcher)
 where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let House { hub, door, limits, .. } = house;
+    let activity = Arc::new(Activity::default());
+    let io = TokioIo::new(Watched::new(io, Arc::clone(&activity)));
+    let asked = Arc::clone(&activity);
     let service = service_fn(move |request| {
+        asked.note_request();
         let hub = hub.clone();
         async move { Ok::<_, std::convert::Infallible>(routes::answer(&hub, door, request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(HEADERS as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.handshake)
+        .max_buf_size(HEADERS as usize);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(HEADERS).max_concurrent_streams(STREAMS);
     let connection = watcher.watch(builder.serve_connection(io, service).into_owned());
-    if let Err(error) = connection.await {
-        debug!(%error, "connection ended");
+    // Neither is polled again, whichever ends first.
+    tokio::select! {
+        ended = connection => if let Err(error) = ended {
+            debug!(%error, "connection ended");
+        },
+        why = activity.stalled(limits.handshake, limits.quiet) => debug!("connection is cut: {why}"),
     }
 }

@@ -40,7 +40,7 @@ pub enum TlsError {
         source: rustls_pki_types::pem::Error,
     },
     /// A certificate could not be made.
-    #[error("making a certificate")]
+    #[error("making a certificate, or reading the key it is for")]
     Make(#[source] rcgen::Error),
     /// Certificate and key do not go together.
     #[error("certificate and key cannot be used together ({cert})")]
@@ -51,30 +51,51 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
+    /// The key of our own certificate is lost.
+    #[error(
+        "TLS key is missing ({key}), its certificate is not: sites may have pinned it, so put the key back from a backup, or remove the certificate to get a new pair"
+    )]
+    KeyMissing {
+        /// The key's file.
+        key: PathBuf,
+    },
     /// The certificate's key cannot be found in it.
     #[error("certificate cannot be parsed ({0})")]
     Certificate(PathBuf),
 }
 
 impl TlsFiles {
-    /// The hub's own: made when they are not there.
+    /// The hub's own: made when they are not there. Each file is whole or absent, and the key, which is
+    /// what sites pin, is written first: without a certificate it gets one, and is never made anew.
     ///
     /// # Errors
     /// [`TlsError`].
     pub fn own(folder: &Path) -> Result<Self, TlsError> {
         let files = Self { cert: folder.join("cert.pem"), key: folder.join("key.pem") };
-        if files.cert.exists() && files.key.exists() {
-            return Ok(files);
-        }
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "farshore-hub".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).map_err(TlsError::Make)?;
         let io = |path: &Path| {
             let path = path.to_owned();
             |source| TlsError::Io { path, source }
         };
+        let has_key = files.key.try_exists().map_err(io(&files.key))?;
+        match files.cert.try_exists().map_err(io(&files.cert))? {
+            true if has_key => return Ok(files),
+            true => return Err(TlsError::KeyMissing { key: files.key }),
+            false => {}
+        }
+        let key = if has_key {
+            let text = fs::read_to_string(&files.key).map_err(io(&files.key))?;
+            rcgen::KeyPair::from_pem(&text).map_err(TlsError::Make)?
+        } else {
+            rcgen::KeyPair::generate().map_err(TlsError::Make)?
+        };
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "farshore-hub".to_owned()];
+        let params = rcgen::CertificateParams::new(names).map_err(TlsError::Make)?;
+        let cert = params.self_signed(&key).map_err(TlsError::Make)?;
         fs::create_dir_all(folder).map_err(io(folder))?;
-        write_private(&files.key, made.signing_key.serialize_pem().as_bytes()).map_err(io(&files.key))?;
-        write_private(&files.cert, made.cert.pem().as_bytes()).map_err(io(&files.cert))?;
+        if !has_key {
+            write_private(folder, &files.key, key.serialize_pem().as_bytes()).map_err(io(&files.key))?;
+        }
+        write_private(folder, &files.cert, cert.pem().as_bytes()).map_err(io(&files.cert))?;
         Ok(files)
     }
 
@@ -113,10 +134,43 @@ impl TlsFiles {
     }
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// Writes a file that is whole or absent, whenever power fails.
+fn write_private(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // Temporary files are readable by nobody else.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|failed| failed.error)?;
+    fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_without_its_certificate_gets_one_and_keeps_its_pin() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = TlsFiles::own(&folder.path().join("tls")).expect("an empty folder");
+        let pin = files.pin().expect("a certificate");
+        let mode = fs::metadata(&files.key).expect("there").permissions().mode();
+        assert_eq!(mode & 0o077, 0);
+        fs::remove_file(&files.cert).expect("there");
+        let again = TlsFiles::own(&folder.path().join("tls")).expect("the key is there");
+        assert_eq!(again.pin().expect("a certificate"), pin);
+        again.server().expect("they go together");
+    }
+
+    #[test]
+    fn a_key_that_is_lost_or_corrupt_is_never_replaced() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = TlsFiles::own(folder.path()).expect("an empty folder");
+        fs::remove_file(&files.key).expect("there");
+        assert!(matches!(TlsFiles::own(folder.path()), Err(TlsError::KeyMissing { .. })));
+        fs::write(&files.key, "").expect("a folder of ours");
+        fs::remove_file(&files.cert).expect("there");
+        assert!(matches!(TlsFiles::own(folder.path()), Err(TlsError::Make(_))));
+    }
 }

@@ -258,8 +258,10 @@ impl View {
         let mut artifacts = named(&current.document);
         if let Some(previous) = current.document.previous {
             // The body before may have been collected: then nothing of it may be fetched any more.
-            if let Ok(previous) = self.group(roster.document.group, previous).await {
-                artifacts.extend(named(&previous.document));
+            match self.group(roster.document.group, previous).await {
+                Ok(previous) => artifacts.extend(named(&previous.document)),
+                Err(error) if matches!(*error, ViewError::Damaged(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(artifacts)

@@ -100,8 +100,8 @@ pub fn verify(pass: &str, key: &PublicKey, fleet: Digest, now: UnixSeconds) -> R
     if pass.aud != fleet {
         return Err(BadPass::Audience);
     }
-    let timely = pass.iat <= now + LEEWAY
-        && now <= pass.exp + LEEWAY
+    let timely = pass.iat <= now.saturating_add(LEEWAY)
+        && now <= pass.exp.saturating_add(LEEWAY)
         && pass.exp.saturating_sub(pass.iat) <= LIFETIME_LIMIT;
     if timely { Ok(pass) } else { Err(BadPass::Time { issued: pass.iat, expires: pass.exp, now }) }
 }
@@ -134,6 +134,15 @@ mod tests {
         for now in [NOW - LEEWAY - 1, NOW + LIFETIME + LEEWAY + 1] {
             assert!(matches!(verify(&pass, key.public(), fleet, now), Err(BadPass::Time { .. })));
         }
+    }
+
+    #[test]
+    fn a_pass_that_never_ends_is_refused_and_counts_nothing_over() {
+        let (key, name, fleet, _) = case();
+        let claims = Pass { sub: name, aud: fleet, iat: NOW, exp: u64::MAX };
+        let signer = EncodingKey::from_ed_der(&key.to_pkcs8());
+        let pass = jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), &claims, &signer).expect("signs");
+        assert!(matches!(verify(&pass, key.public(), fleet, NOW), Err(BadPass::Time { .. })));
     }
 
     #[test]

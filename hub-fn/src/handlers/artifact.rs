@@ -34,7 +34,12 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
         Ok(content) => content,
         Err(ObjectsError::Unsatisfiable { total, .. }) => {
             let message = format!("range begins behind the end of the artifact ({total} bytes)");
-            return Err(Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message));
+            let mut response = Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
+            // RFC 9110, section 14.4: the length lets the caller ask better.
+            let text = format!("bytes */{total}");
+            let value = HeaderValue::try_from(text).expect("numbers are printable ASCII");
+            response.headers_mut().insert(CONTENT_RANGE, value);
+            return Ok(response);
         }
         Err(error) => return Err(error.into()),
     };

@@ -1,6 +1,6 @@
 //! When which source is looked at next: every source has its own interval.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use farshore_shared::retry::hashed_share;
@@ -34,6 +34,11 @@ impl Agenda {
         self.next.remove(source);
     }
 
+    /// Forgets what is not declared any more: it is never due again.
+    pub(super) fn keep(&mut self, declared: &BTreeSet<String>) {
+        self.next.retain(|source, _| declared.contains(source));
+    }
+
     /// Everything is due.
     pub(super) fn forget(&mut self) {
         self.next.clear();
@@ -60,8 +65,11 @@ mod tests {
         assert!(agenda.is_due("a", start + minute + minute / 10));
         assert!(!agenda.is_due("b", start + 9 * minute));
         assert!(agenda.next().is_some_and(|next| next <= start + minute + minute / 10));
+        agenda.keep(&BTreeSet::from(["b".to_owned()]));
+        assert!(agenda.next().is_some_and(|next| next >= start + 10 * minute), "a is not declared any more");
         agenda.failed("b");
         assert!(agenda.is_due("b", start));
+        agenda.looked("a", minute, start);
         agenda.forget();
         assert!(agenda.is_due("a", start) && agenda.next().is_none());
     }

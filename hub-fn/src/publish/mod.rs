@@ -131,13 +131,13 @@ pub struct Publisher {
 struct Look {
     intended: Intended,
     seen: BTreeMap<String, SourceSeen>,
-    /// The interval of everything that was to be seen.
+    /// The interval of everything that is declared, due or not.
     intervals: BTreeMap<String, Duration>,
 }
 
 impl Look {
-    /// Every source that was looked at, with its interval if all of it was as it should be.
-    fn outcome(&self) -> Vec<(String, Option<Duration>)> {
+    /// What it says of when to look again.
+    fn outcome(&self) -> Outcome {
         let is_good = |seen: &SourceSeen| match seen {
             SourceSeen::Failed(_) | SourceSeen::Held(_) => false,
             SourceSeen::Ready { services, .. } => services.values().all(Result::is_ok),
@@ -146,8 +146,19 @@ impl Look {
             let interval = self.intervals.get(name).filter(|_| is_good(seen)).copied();
             (name.clone(), interval)
         };
-        self.seen.iter().map(interval).collect()
+        Outcome {
+            looked: self.seen.iter().map(interval).collect(),
+            declared: self.intervals.keys().cloned().collect(),
+        }
     }
+}
+
+/// What a look says of when to look again.
+struct Outcome {
+    /// What was looked at, with its interval if all of it was as it should be.
+    looked: Vec<(String, Option<Duration>)>,
+    /// Everything that is declared.
+    declared: BTreeSet<String>,
 }
 
 impl Publisher {
@@ -183,9 +194,11 @@ impl Publisher {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
             };
-            let looked = look.as_ref().map(Look::outcome).unwrap_or_default();
+            let outcome = look.as_ref().map(Look::outcome);
             if let Some(report) = self.publish(&previous, look, stamp).await? {
-                self.note(&looked);
+                if let Some(outcome) = outcome {
+                    self.note(&outcome);
+                }
                 return Ok(report);
             }
             info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
@@ -196,10 +209,10 @@ impl Publisher {
         Err(PublishError::Lost)
     }
 
-    /// When the next source is due by its own interval, where any is.
+    /// How long until the next source is due by its own interval, where any has been looked at.
     #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
-        self.agenda.next()
+    pub fn next_look(&self) -> Option<Duration> {
+        self.agenda.next().map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     /// How many clusters are registered, as far as this publisher knows.
@@ -208,14 +221,15 @@ impl Publisher {
         self.members.len()
     }
 
-    fn note(&mut self, looked: &[(String, Option<Duration>)]) {
+    fn note(&mut self, outcome: &Outcome) {
         let now = Instant::now();
-        for (source, interval) in looked {
+        for (source, interval) in &outcome.looked {
             match interval {
                 Some(interval) => self.agenda.looked(source, *interval, now),
                 None => self.agenda.failed(source),
             }
         }
+        self.agenda.keep(&outcome.declared);
     }
 
     /// Learns who is enrolled, and what of it is not to be believed any more.
@@ -274,8 +288,9 @@ impl Publisher {
         let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
         let now = Instant::now();
         let due = |job: &Job| job.is_changed || self.agenda.is_due(&job.place.name, now);
-        let jobs: Vec<Job> = jobs(self, &intended.intent).into_iter().filter(due).collect();
-        let intervals = jobs.iter().map(|job| (job.place.name.clone(), job.interval)).collect();
+        let declared = jobs(self, &intended.intent);
+        let intervals = declared.iter().map(|job| (job.place.name.clone(), job.interval)).collect();
+        let jobs: Vec<Job> = declared.into_iter().filter(due).collect();
         let seen = self.see_sources(jobs, approved).await;
         Ok(Look { intended, seen, intervals })
     }

@@ -1,0 +1,394 @@
+//! The front door over real TLS, as a site and as somebody who means no good.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use farshore_hub_fn::auth::Gate;
+use farshore_hub_fn::handlers::{Hub, now};
+use farshore_hub_fn::metrics::Metrics;
+use farshore_hub_fn::objects::Objects;
+use farshore_hub_fn::record;
+use farshore_hub_fn::routes::Door;
+use farshore_hub_fn::seen::Seen;
+use farshore_hub_fn::server::{Limits, Server};
+use farshore_hub_fn::tls::TlsFiles;
+use farshore_hub_fn::view::View;
+use farshore_shared::compress;
+use farshore_shared::digest::Digest;
+use farshore_shared::dsse::Envelope;
+use farshore_shared::keys::SigningKey;
+use farshore_shared::pass;
+use farshore_shared::wire::{STATUS_LIMIT, Status};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_NONE_MATCH, RANGE};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::world::{World, name, sync};
+
+/// Long enough for any answer, short enough for a test that waits for the cut.
+const LIMITS: Limits = Limits {
+    handshake: Duration::from_secs(2),
+    quiet: Duration::from_secs(1),
+    drain: Duration::from_secs(20),
+};
+
+struct House {
+    world: World,
+    objects: Arc<dyn Objects>,
+    key: SigningKey,
+    tls: TlsFiles,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+}
+
+enum Client {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
+}
+
+struct Answered {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answered {
+    fn header(&self, name: &http::HeaderName) -> &str {
+        self.headers[name].to_str().expect("text")
+    }
+}
+
+impl House {
+    async fn open(door: Door, limits: Limits) -> Self {
+        let mut world = World::new();
+        world.declare("edge", Some("edge"), "1");
+        world.declare("core", Some("core"), "1");
+        world.commit();
+        let objects = world.objects();
+        let key = world.enrol(&objects, "harbour", "tier=edge").await;
+        world.enrol(&objects, "vault", "tier=core").await;
+        sync(&mut world.publisher(&objects, "mirrors").await).await;
+        let tls = TlsFiles::own(&world.folder.path().join("tls")).expect("a folder of ours");
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(tls.server().expect("just made"))).await;
+        let server = server.expect("a free port").with_limits(limits);
+        let address = server.address().expect("bound");
+        let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
+        let hub = Hub {
+            gate: Gate::new(view.clone()),
+            view,
+            seen: Arc::new(Seen::default()),
+            metrics: Arc::new(Metrics::new()),
+            wake: Arc::default(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(server.run(hub, door, stopped));
+        Self { world, objects, key, tls, address, stop, serving }
+    }
+
+    async fn public() -> Self {
+        Self::open(Door::Public, Limits::default()).await
+    }
+
+    /// A TLS connection to whoever has the hub's very certificate.
+    async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.tls.cert).expect("PEM")).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = builder.expect("TLS 1.3").with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![alpn.to_vec()];
+        let stream = TcpStream::connect(self.address).await.expect("it listens");
+        let server = ServerName::try_from("localhost").expect("a name");
+        TlsConnector::from(Arc::new(config)).connect(server, stream).await.expect("the pinned certificate")
+    }
+
+    async fn client(&self, speaks: Speaks) -> Client {
+        match speaks {
+            Speaks::Http1 => {
+                let io = TokioIo::new(self.tls(b"http/1.1").await);
+                let (client, connection) = http1::handshake(io).await.expect("HTTP/1.1");
+                tokio::spawn(connection);
+                Client::Http1(client)
+            }
+            Speaks::Http2 => {
+                let io = TokioIo::new(self.tls(b"h2").await);
+                let (client, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
+                tokio::spawn(connection);
+                Client::Http2(client)
+            }
+        }
+    }
+
+    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+        self.with_pass(method, path, &self.pass())
+    }
+
+    fn with_pass(&self, method: &str, path: &str, pass: &str) -> http::request::Builder {
+        let uri = format!("https://localhost{path}");
+        Request::builder().method(method).uri(uri).header(AUTHORIZATION, format!("Bearer {pass}"))
+    }
+
+    fn pass(&self) -> String {
+        pass::issue(&self.key, &name("harbour"), self.world.root(), now())
+    }
+
+    fn status(&self, key: &SigningKey, sequence: u64) -> Vec<u8> {
+        let status = serde_json::json!({
+            "cluster": "harbour", "stateId": "one", "sequence": sequence, "at": 1_800_000_000,
+            "agent": "test", "pollSeconds": 120, "services": [],
+        });
+        let status: Status = serde_json::from_value(status).expect("a status");
+        Envelope::seal(&status, &[key]).to_bytes()
+    }
+
+    async fn artifact_of(&self, service: &str) -> Digest {
+        let intent = self.world.intent(&self.objects).await;
+        intent.services[&name(service)].published.clone().expect("published").artifact.digest
+    }
+}
+
+impl Client {
+    async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
+        let request = request.body(Full::new(body.into())).expect("good headers");
+        let response = match self {
+            Self::Http1(client) => {
+                client.ready().await.expect("open");
+                client.send_request(request).await
+            }
+            Self::Http2(client) => {
+                client.ready().await.expect("open");
+                client.send_request(request).await
+            }
+        };
+        let (head, body) = response.expect("an answer").into_parts();
+        let body = body.collect().await.expect("a whole answer").to_bytes();
+        Answered { status: head.status, headers: head.headers, body }
+    }
+}
+
+const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
+
+#[tokio::test]
+async fn a_poll_is_answered_and_then_with_nothing_new_in_both_protocols() {
+    let house = House::public().await;
+    for speaks in BOTH {
+        let mut client = house.client(speaks).await;
+        let first = client.send(house.request("GET", "/v1/desired"), "").await;
+        assert_eq!(first.status, StatusCode::OK, "{speaks:?}");
+        let again = house.request("GET", "/v1/desired").header(IF_NONE_MATCH, first.header(&ETAG));
+        let again = client.send(again, "").await;
+        assert_eq!((again.status, again.body.len()), (StatusCode::NOT_MODIFIED, 0));
+        assert!(again.headers.contains_key("date"));
+        let nothing = client.send(house.request("GET", "/v2/desired"), "").await;
+        assert_eq!(nothing.status, StatusCode::NOT_FOUND);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_without_a_pass_of_the_cluster_s_own() {
+    let house = House::public().await;
+    let root = house.world.root();
+    let issue = |key: &SigningKey, cluster, at| pass::issue(key, &name(cluster), root, at);
+    let passes = [
+        String::new(),
+        "a.b.c".into(),
+        "x".repeat(4000),
+        issue(&house.key, "harbour", now() - 2 * pass::LIFETIME),
+        issue(&SigningKey::generate(), "harbour", now()),
+        issue(&house.key, "vault", now()),
+        pass::issue(&house.key, &name("harbour"), Digest::of(b"another fleet"), now()),
+    ];
+    for speaks in BOTH {
+        let mut client = house.client(speaks).await;
+        let bare = Request::builder().uri("https://localhost/v1/desired");
+        assert_eq!(client.send(bare, "").await.status, StatusCode::UNAUTHORIZED);
+        for pass in &passes {
+            for (method, path) in [("GET", "/v1/desired"), ("POST", "/v1/status"), ("GET", "/v1/artifacts/x")]
+            {
+                let answer = client.send(house.with_pass(method, path, pass), "").await;
+                assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{method} {path} {pass}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
+    let house = House::public().await;
+    let bomb = compress::pack(&vec![0; 64 << 20]);
+    for speaks in BOTH {
+        let large = house.request("POST", "/v1/status");
+        let answer = house.client(speaks).await.send(large, vec![b' '; 2 * STATUS_LIMIT + 1]).await;
+        assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{speaks:?}");
+        let mut client = house.client(speaks).await;
+        for path in ["/v1/status", "/v1/enroll"] {
+            let packed = house.request("POST", path).header(CONTENT_ENCODING, "zstd");
+            let answer = client.send(packed, bomb.clone()).await;
+            assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{speaks:?} {path}");
+        }
+        let unknown = house.request("POST", "/v1/status").header(CONTENT_ENCODING, "br");
+        assert_eq!(client.send(unknown, "x").await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        let headers = house.request("GET", "/healthz").header("x-large", "x".repeat(32 << 10));
+        let answer = house.client(speaks).await.send(headers, "").await;
+        assert_eq!(answer.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{speaks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
+    let house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let key = record::status(&name("harbour"));
+    for (signer, body) in [
+        ("another", house.status(&SigningKey::generate(), 1)),
+        ("nobody", b"{}".to_vec()),
+        ("noise", b"\xff".to_vec()),
+    ] {
+        let answer = client.send(house.request("POST", "/v1/status"), body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "signed by {signer}");
+    }
+    assert!(house.objects.get(&key, 1 << 20).await.expect("a disk").is_none());
+    for sequence in [2, 2, 1] {
+        let body = house.status(&house.key, sequence);
+        let answer = client.send(house.request("POST", "/v1/status"), body).await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    }
+    let stored = house.objects.get(&key, 1 << 20).await.expect("a disk").expect("a status");
+    assert_eq!(stored.bytes, house.status(&house.key, 2));
+}
+
+#[tokio::test]
+async fn an_artifact_is_sent_whole_or_in_part_and_only_to_those_it_is_for() {
+    let house = House::public().await;
+    let (edge, core) = (house.artifact_of("edge").await, house.artifact_of("core").await);
+    for speaks in BOTH {
+        let mut client = house.client(speaks).await;
+        let path = format!("/v1/artifacts/{edge}");
+        let whole = client.send(house.request("GET", &path), "").await;
+        assert_eq!((whole.status, Digest::of(&whole.body)), (StatusCode::OK, edge));
+        let total = whole.body.len();
+        let part = client.send(house.request("GET", &path).header(RANGE, "bytes=5-"), "").await;
+        assert_eq!((part.status, &part.body[..]), (StatusCode::PARTIAL_CONTENT, &whole.body[5..]));
+        assert_eq!(part.header(&CONTENT_RANGE), format!("bytes 5-{}/{total}", total - 1));
+        let behind =
+            client.send(house.request("GET", &path).header(RANGE, format!("bytes={total}-")), "").await;
+        assert_eq!(behind.status, StatusCode::RANGE_NOT_SATISFIABLE);
+        assert_eq!(behind.header(&CONTENT_RANGE), format!("bytes */{total}"));
+        let foreign = client.send(house.request("GET", &format!("/v1/artifacts/{core}")), "").await;
+        assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+        let garbage = client.send(house.request("GET", "/v1/artifacts/../x"), "").await;
+        assert_eq!(garbage.status, StatusCode::BAD_REQUEST);
+    }
+}
+
+#[tokio::test]
+async fn root_1_is_for_anybody_byte_for_byte_and_a_request_to_enrol_must_be_one() {
+    let house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let plain =
+        |method: &str, path: &str| Request::builder().method(method).uri(format!("https://localhost{path}"));
+    let root = client.send(plain("GET", "/v1/trust/1"), "").await;
+    assert_eq!((root.status, Digest::of(&root.body)), (StatusCode::OK, house.world.root()));
+    assert_eq!(client.send(plain("GET", "/v1/trust/2"), "").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(client.send(plain("GET", "/v1/trust/x"), "").await.status, StatusCode::BAD_REQUEST);
+    let mut request = house.world.request(World::claims("t", "", 1), "new", &SigningKey::generate());
+    let good = serde_json::to_vec(&request).expect("JSON");
+    request.claims = "garbage".into();
+    let bad_claims = serde_json::to_vec(&request).expect("JSON");
+    for body in [b"{".to_vec(), b"[]".to_vec(), Vec::new(), bad_claims] {
+        assert_eq!(client.send(plain("POST", "/v1/enroll"), body).await.status, StatusCode::BAD_REQUEST);
+    }
+    assert!(house.objects.list(record::PENDING, None, 9).await.expect("a disk").is_empty());
+    for _ in 0..2 {
+        let answer = client.send(plain("POST", "/v1/enroll"), good.clone()).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED);
+    }
+    assert_eq!(house.objects.list(record::PENDING, None, 9).await.expect("a disk").len(), 1);
+}
+
+#[tokio::test]
+async fn a_publisher_has_no_public_route() {
+    let house = House::open(Door::Health, Limits::default()).await;
+    let mut client = house.client(Speaks::Http2).await;
+    for (path, status) in [
+        ("/healthz", StatusCode::OK),
+        ("/v1/desired", StatusCode::NOT_FOUND),
+        ("/v1/trust/1", StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(client.send(house.request("GET", path), "").await.status, status, "{path}");
+    }
+}
+
+/// Reads until the hub closes the connection, however it does.
+async fn is_closed(mut stream: impl tokio::io::AsyncRead + Unpin) {
+    let mut bytes = vec![0; 1024];
+    let closed = async { while matches!(stream.read(&mut bytes).await, Ok(1..)) {} };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the hub cuts it");
+}
+
+#[tokio::test]
+async fn a_connection_that_never_gets_to_a_request_is_cut_and_so_is_one_that_falls_silent() {
+    let house = House::open(Door::Public, LIMITS).await;
+    let silent = TcpStream::connect(house.address).await.expect("it listens");
+    let shaken = house.tls(b"h2").await;
+    let mut begun = house.tls(b"http/1.1").await;
+    begun.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await.expect("open");
+    let mut prefaced = house.tls(b"h2").await;
+    prefaced.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("open");
+    let mut idle = house.tls(b"http/1.1").await;
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("open");
+    tokio::join!(
+        is_closed(silent),
+        is_closed(shaken),
+        is_closed(begun),
+        is_closed(prefaced),
+        is_closed(idle)
+    );
+}
+
+#[tokio::test]
+async fn a_request_in_flight_ends_before_the_hub_does_and_nobody_new_is_let_in() {
+    let limits = Limits { quiet: Duration::from_secs(60), ..LIMITS };
+    let house = House::open(Door::Public, limits).await;
+    let body = house.status(&house.key, 1);
+    let mut open = house.tls(b"http/1.1").await;
+    let (pass, length) = (house.pass(), body.len());
+    let head = format!(
+        "POST /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {pass}\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+    );
+    open.write_all(head.as_bytes()).await.expect("open");
+    // The hub asks for the body: the request is in its hands.
+    let mut asked = [0; 25];
+    open.read_exact(&mut asked).await.expect("an interim answer");
+    assert!(asked.starts_with(b"HTTP/1.1 100"));
+    let stalled = TcpStream::connect(house.address).await.expect("it listens");
+    house.stop.send(true).expect("it runs");
+    let refused = async { while TcpStream::connect(house.address).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(30), refused).await.expect("nobody new is let in");
+    open.write_all(&body).await.expect("still open");
+    let mut answer = Vec::new();
+    open.read_to_end(&mut answer).await.expect("a whole answer");
+    assert!(answer.starts_with(b"HTTP/1.1 204"), "{}", String::from_utf8_lossy(&answer));
+    is_closed(stalled).await;
+    house.serving.await.expect("it ends");
+}
