@@ -11,6 +11,7 @@ use farshore_shared::exit::{Exit, chain};
 use farshore_shared::retry::Schedule;
 use farshore_shared::wire::ServiceState;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 
@@ -21,7 +22,7 @@ use crate::reconcile::{Orders, Pass, Reconciler};
 use crate::render::Tools;
 use crate::report::{News, Reporter};
 use crate::schedule::about;
-use crate::store::{Keys, Outbox, State, Store, StoreError, outbox};
+use crate::store::{Found, Keys, Outbox, State, Store, StoreError, outbox};
 use crate::target::Target;
 use crate::target::directory::Directory;
 
@@ -43,6 +44,9 @@ pub enum AgentError {
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
+    /// A task that never ends did: whoever started this program has to start it again.
+    #[error("the agent cannot go on ({0} stopped)")]
+    Stopped(&'static str),
 }
 
 impl AgentError {
@@ -52,7 +56,7 @@ impl AgentError {
         match self {
             Self::Join(JoinError::TokenNeeded) => Exit::Usage,
             Self::Store(_) | Self::Join(_) | Self::Target(_) => Exit::BadInput,
-            Self::Signals(_) => Exit::Fault,
+            Self::Signals(_) | Self::Stopped(_) => Exit::Fault,
         }
     }
 }
@@ -88,6 +92,7 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
     let state = store.state()?;
     greet(&args, &state);
     let outbox = Arc::new(Mutex::new(store.outbox(outbox::DEFAULT_LIMIT)?));
+    let holding = holds(&store, &state)?;
     let documents = state.documents.clone().good().map(Arc::new);
     let (orders, ordered) = watch::channel(Orders { documents, prune: state.prune });
     let (passes, passed) = mpsc::channel(4);
@@ -109,15 +114,35 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
         told: Arc::clone(&told),
         notices,
     };
-    let reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
-    let talking = tokio::spawn(courier.run());
-    let desk =
-        Desk { keys, outbox, told, reporter: Reporter::default(), pass: None, alarms: state.alarms, poll };
-    let end = desk.run(passed, noticed).await;
+    let mut reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
+    let mut talking = tokio::spawn(courier.run());
+    let (reporter, alarms) = (Reporter::default(), state.alarms);
+    let desk = Desk { keys, outbox, told, reporter, pass: None, alarms, poll, holding };
+    // Cancel-safe: whichever ends, the program does.
+    let end = tokio::select! {
+        end = desk.run(passed, noticed) => end,
+        _ = &mut reconciling => Err(AgentError::Stopped("the reconciler")),
+        () = died(&mut talking) => Err(AgentError::Stopped("the courier")),
+    };
     // Both may be cut anywhere: what they write is whole or invisible.
     reconciling.abort();
     talking.abort();
     end
+}
+
+/// Ends when a task broke. One that came to its end has said why.
+async fn died(task: &mut JoinHandle<()>) {
+    if task.await.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Whether there is anything to keep, so that this site goes on without a fleet. What is corrupt was
+/// something.
+fn holds(store: &Store, state: &State) -> Result<Holding, StoreError> {
+    let documents = !matches!(state.documents, Found::Absent);
+    let any = documents || !store.services_with_inventory()?.is_empty();
+    Ok(if any { Holding::Something } else { Holding::Nothing })
 }
 
 fn greet(args: &AgentArgs, state: &State) {
@@ -190,6 +215,15 @@ struct Desk {
     pass: Option<Pass>,
     alarms: Vec<String>,
     poll: Option<Duration>,
+    /// As it was at the start.
+    holding: Holding,
+}
+
+/// Whether a site has anything to enforce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    Nothing,
+    Something,
 }
 
 impl Desk {
@@ -223,8 +257,7 @@ impl Desk {
 
     /// A site that enforces something goes on without a fleet; one that holds nothing has nothing to do.
     fn cannot_join(&mut self, failure: JoinError) -> Result<(), AgentError> {
-        let holds = self.pass.as_ref().is_some_and(|pass| pass.holds.is_some() || !pass.services.is_empty());
-        if !holds {
+        if self.holding == Holding::Nothing {
             return Err(AgentError::Join(failure));
         }
         error!(error = %chain(&failure), "this site cannot call its hub; what is held stays in force");

@@ -69,6 +69,7 @@ pub async fn enforce<T: Target>(
 ) -> Result<Outcome, StoreError> {
     let Desired { manifests, completeness, removal, revision } = desired;
     let live = target.observe(owner, &inventory.items).await;
+    let rendered: BTreeSet<ObjectKey> = manifests.iter().map(|manifest| manifest.key.clone()).collect();
     let Plan { operations, unchanged, held, failures } =
         plan(manifests, inventory, live, completeness, removal);
     let mut outcome = Outcome { objects: unchanged, held, failures, ..Outcome::default() };
@@ -81,8 +82,10 @@ pub async fn enforce<T: Target>(
     }
     let before = inventory.clone();
     list(inventory, &applies);
-    if let Some((_, incarnation)) = revision {
+    if let Some((revision, incarnation)) = revision {
         inventory.incarnation = Some(incarnation);
+        let now = inventory.items.iter_mut().filter(|item| rendered.contains(&item.key));
+        now.for_each(|item| item.revision = Some(revision));
     }
     if *inventory != before {
         ledger.save(inventory)?;

@@ -21,7 +21,7 @@ use crate::identity::{self, JoinError, Membership, Progress};
 use crate::reconcile::Orders;
 use crate::schedule::{about, until_next_poll};
 use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
-use crate::verify::{self, Accepted, Change, Clock, Held, Refusal};
+use crate::verify::{self, Accepted, Change, Clock, Documents, Held, Kind, Refusal};
 
 /// The poll interval until a group document has said another.
 const POLL: Duration = Duration::from_secs(120);
@@ -105,12 +105,12 @@ impl Courier {
             };
             if due == Due::Poll {
                 let is_full = Instant::now() >= next_full;
-                let asked = self.poll(&mut link, is_full).await;
-                if is_full && asked.is_some() {
+                let polled = self.poll(&mut link, is_full).await;
+                if is_full && polled.answered == Answered::Yes {
                     round += 1;
                     next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
                 }
-                next_poll = Instant::now() + self.wait(asked.flatten());
+                next_poll = Instant::now() + self.wait(polled.asked);
             }
             resend = match self.send_reports(&mut link).await {
                 Ok(()) => {
@@ -143,7 +143,7 @@ impl Courier {
                     info!(cluster = %joining.cluster(), "joined");
                     return Some(*record);
                 }
-                Ok(Progress::Pending { retry_after }) => sleep(retry_after.min(MAX_DELAY)).await,
+                Ok(Progress::Pending { retry_after }) => sleep(self.pause(retry_after)).await,
                 Err(error) if error.is_retryable() => {
                     let delay = retry.next_delay();
                     warn!(error = %chain(&error), retry_in = ?delay, "joining failed");
@@ -155,6 +155,12 @@ impl Courier {
                 }
             }
         }
+    }
+
+    /// How long to wait for the publisher: never no time at all, and not in step with other newcomers.
+    fn pause(&self, asked: Duration) -> Duration {
+        let share = hashed_share(&["joining", self.keys.cluster.as_str()]);
+        spread(asked.max(Duration::from_secs(1)), MAX_DELAY, share)
     }
 
     /// A connection for a member. Waits for a trust root where none is on disk.
@@ -189,33 +195,47 @@ impl Courier {
         HubClient::new(self.hub.clone(), &Trust::of(root), Some(caller), PATIENCE)
     }
 
-    /// One poll. None when the hub was not reached; else the delay that it asked for, if it did.
-    async fn poll(&mut self, link: &mut Link, is_full: bool) -> Option<Option<Duration>> {
+    /// One poll, and a second one when the first suggests that there is a newer root.
+    async fn poll(&mut self, link: &mut Link, is_full: bool) -> Polled {
         let mut outcome = self.try_poll(link, is_full).await;
         if let Err(error) = &outcome
             && wants_newer_root(error)
-            && matches!(self.renew_root(link).await, Ok(Renewed::Newer))
         {
-            outcome = self.try_poll(link, true).await;
+            match self.renew_root(link).await {
+                Ok(Renewed::Newer) => outcome = self.try_poll(link, true).await,
+                Ok(Renewed::Same) => {}
+                Err(error) => debug!(error = %chain(&error), "no newer trust root was learnt"),
+            }
         }
         let traffic = link.client.take_traffic();
-        let (alarms, answer) = match outcome {
+        match outcome {
             Ok((alarms, status, asked)) => {
                 info!(target: "farshore::polls", status, sent = traffic.sent, received = traffic.received, "poll");
-                (alarms, Some(asked))
+                self.tell(Notice::Alarms(alarms)).await;
+                Polled { answered: Answered::Yes, asked }
             }
-            Err(PollError::Hub(HubError::Busy { retry_after, .. })) => (vec![], Some(retry_after)),
+            // What was alarming before it was asked still is.
             Err(PollError::Hub(error)) => {
-                info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
-                (vec![], None)
+                let asked = if let HubError::Busy { retry_after, .. } = &error { *retry_after } else { None };
+                match &error {
+                    HubError::Busy { .. } => {
+                        info!(error = %chain(&error), "the hub cannot answer yet; what is held stays in force");
+                    }
+                    HubError::Unreachable { .. } => {
+                        info!(error = %chain(&error), "the hub is not reached; what is held stays in force");
+                    }
+                    _ => {
+                        warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force")
+                    }
+                }
+                Polled { answered: Answered::No, asked }
             }
             Err(error) => {
                 warn!(error = %chain(&error), "the hub's answer is refused; what is held stays in force");
-                (vec![chain(&error)], Some(None))
+                self.tell(Notice::Alarms(vec![chain(&error)])).await;
+                Polled { answered: Answered::Yes, asked: None }
             }
-        };
-        self.tell(Notice::Alarms(alarms)).await;
-        answer
+        }
     }
 
     async fn try_poll(
@@ -233,7 +253,14 @@ impl Courier {
                     "the hub holds less than this site has accepted: was its record restored from a backup?";
                 (if behind { vec![alarm.to_owned()] } else { vec![] }, 304)
             }
-            DesiredAnswer::Documents { desired, .. } => (self.take(link, &desired).await?, 200),
+            DesiredAnswer::Documents { desired, .. } => {
+                let taken = self.take(link, &desired).await;
+                if matches!(taken, Err(PollError::Refused(_))) {
+                    // What is held may still wait for content.
+                    self.complete_content(link, is_full).await?;
+                }
+                (taken?, 200)
+            }
         };
         alarms.extend(self.complete_content(link, is_full).await?);
         Ok((alarms, status, poll_after))
@@ -243,18 +270,22 @@ impl Courier {
     async fn take(&mut self, link: &mut Link, desired: &Desired) -> Result<Vec<String>, PollError> {
         let clock = Clock { now: since_epoch().as_secs() };
         let accepted = verify::desired(&self.held, desired, &self.keys.identity(), &link.root, clock)?;
-        let Accepted { documents, marks, change, mut alarms } = accepted;
+        let Accepted { documents, marks, change, alarms } = accepted;
         if change == Change::Same && self.prune == Prune::Allowed {
             return Ok(alarms);
         }
-        let artifacts: Vec<Artifact> =
-            documents.group.entries().into_iter().flatten().map(|e| e.artifact).collect();
-        alarms.extend(self.fetch_all(link, &artifacts).await?);
+        let present = self.store.content().present()?;
+        let missing: Vec<Artifact> =
+            artifacts(&documents).into_iter().filter(|a| !present.contains(&a.digest)).collect();
+        // What could not be fetched is tried once more, and told of, when the documents are held.
+        self.fetch_all(link, &missing).await?;
         self.store.accept(&documents, &marks)?;
         let (roster, group) = (documents.roster.sequence, documents.group.sequence);
         info!(roster, group, services = documents.group.services.len(), "accepted");
         self.held = Held { documents: Some(documents.clone()), marks };
-        self.prune = Prune::Allowed;
+        if desired.roster.is_some() && desired.group.is_some() {
+            self.prune = Prune::Allowed;
+        }
         self.orders.send_replace(Orders { documents: Some(Arc::new(documents)), prune: self.prune });
         Ok(alarms)
     }
@@ -266,8 +297,7 @@ impl Courier {
         verify_all: bool,
     ) -> Result<Vec<String>, PollError> {
         let Some(documents) = &self.held.documents else { return Ok(vec![]) };
-        let named: Vec<Artifact> =
-            documents.group.entries().into_iter().flatten().map(|e| e.artifact).collect();
+        let named = artifacts(documents);
         let present = self.store.content().present()?;
         let missing: Vec<Artifact> =
             named.iter().filter(|a| verify_all || !present.contains(&a.digest)).cloned().collect();
@@ -336,7 +366,7 @@ impl Courier {
             match link.client.status(&report.envelope).await {
                 Ok(()) => debug!(sequence = report.sequence, "report arrived"),
                 Err(HubError::Refused { status, problem })
-                    if (400..500).contains(&status) && status != 401 =>
+                    if (400..500).contains(&status) && !matches!(status, 401 | 408) =>
                 {
                     warn!(sequence = report.sequence, problem, "report is refused, and dropped");
                 }
@@ -393,19 +423,41 @@ enum Due {
     Report,
 }
 
+/// How a poll ended.
+struct Polled {
+    answered: Answered,
+    /// The delay that the hub asked for, if it did.
+    asked: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    Yes,
+    No,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renewed {
     Newer,
     Same,
 }
 
-/// Failures that a rotated key explains: of the director, or of the hub's TLS.
+/// The content that documents name.
+fn artifacts(documents: &Documents) -> Vec<Artifact> {
+    documents.group.entries().into_iter().flatten().map(|entry| entry.artifact).collect()
+}
+
+/// Failures that a newer root explains: a director's key, an epoch or a TLS key that the root at hand
+/// does not have, and a root whose own time is over (TUF 1.0, section 5.3.10).
+///
+/// A hub that is merely away is none: nobody asks it twice as often for that.
 fn wants_newer_root(error: &PollError) -> bool {
     match error {
-        PollError::Refused(refusal) => {
-            matches!(refusal, Refusal::Signature { .. } | Refusal::NewEpoch { .. })
-        }
-        PollError::Hub(error) => matches!(error, HubError::Unreachable { .. }),
+        PollError::Refused(refusal) => matches!(
+            refusal,
+            Refusal::Signature { .. } | Refusal::NewEpoch { .. } | Refusal::Expired { kind: Kind::Root, .. }
+        ),
+        PollError::Hub(error) => matches!(error, HubError::NotOurHub { .. }),
         PollError::Store(_) | PollError::Root(_) => false,
     }
 }

@@ -120,7 +120,8 @@ fn short(commit: &str) -> &str {
 }
 
 /// The entry that was last healthy, where its content is still here.
-fn last_healthy(holding: &Holding<'_>, name: &Name, why: &str) -> Option<Work> {
+#[must_use]
+pub fn last_healthy(holding: &Holding<'_>, name: &Name, why: &str) -> Option<Work> {
     let healthy = holding.healthy.get(name)?;
     let entry: ServiceEntry = serde_json::from_value(healthy.entry.clone()).ok()?;
     let is_here = holding.content.contains(&entry.artifact.digest);
@@ -190,12 +191,14 @@ fn in_order(mut entries: BTreeMap<Name, ServiceEntry>) -> Vec<ServiceEntry> {
     }
 }
 
-/// What may be removed while an entry is enforced.
+/// What may be removed while an entry is enforced. What was last healthy is put back and kept, and
+/// takes nothing away: what it does not have may be what the newer entry has brought.
 #[must_use]
-pub fn removal(entry: &ServiceEntry, revision: Digest, prune: Prune) -> Removal {
-    match prune {
-        Prune::Allowed => Removal::Revision { revision, budget: entry.prune },
-        Prune::Forbidden => Removal::Nothing,
+pub fn removal(enforce: &Enforce, prune: Prune) -> Removal {
+    let Enforce { entry, revision, note } = enforce;
+    match (prune, note) {
+        (Prune::Allowed, None) => Removal::Revision { revision: *revision, budget: entry.prune },
+        (Prune::Allowed, Some(_)) | (Prune::Forbidden, _) => Removal::Nothing,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What to do with one service's objects. Pure: it reads no clock, no random number, no network.
 //!
 //! An object leaves only when two complete renders differ and the signed revision changed, within
-//! the prune budget; or by a signed tombstone (DESIGN invariant 2).
+//! the prune budget; or by a signed tombstone (invariant 2 of `ARCHITECTURE.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +43,9 @@ pub struct Item {
     /// What the target showed after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Digest>,
+    /// The signed revision that rendered it last, whether it could be applied or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Digest>,
 }
 
 impl Item {
@@ -55,6 +58,7 @@ impl Item {
             uid: None,
             applied: None,
             fingerprint: None,
+            revision: None,
         }
     }
 }
@@ -179,7 +183,7 @@ pub fn plan(
         }
     }
     let leaving: Vec<&Item> = inventory.items.iter().filter(|item| !wanted.contains(&item.key)).collect();
-    match hold(leaving.len(), inventory, completeness, removal) {
+    match hold(&leaving, inventory, completeness, removal) {
         Some(held) => plan.held = Some(held),
         None => {
             plan.operations.extend(leaving.into_iter().map(|item| Operation::Delete(Box::new(item.clone()))))
@@ -201,18 +205,25 @@ fn cause(manifest: &Manifest, item: &Item, live: &Live) -> Option<Cause> {
     }
 }
 
-fn hold(count: usize, inventory: &Inventory, completeness: Completeness, removal: Removal) -> Option<Held> {
+fn hold(
+    leaving: &[&Item],
+    inventory: &Inventory,
+    completeness: Completeness,
+    removal: Removal,
+) -> Option<Held> {
+    let (count, total) = (leaving.len(), inventory.items.len());
     if count == 0 {
         return None;
     }
-    let total = inventory.items.len();
+    // A revision that never settled, because one object fails, has rendered the others all the same.
+    let was_rendered = |revision: Digest| {
+        inventory.settled == Some(revision) || leaving.iter().any(|item| item.revision == Some(revision))
+    };
     match (removal, completeness) {
         (Removal::Tombstone, _) => None,
         (Removal::Nothing, _) => Some(Held::Forbidden { count }),
         (Removal::Revision { .. }, Completeness::Partial) => Some(Held::Partial { count }),
-        (Removal::Revision { revision, .. }, Completeness::Complete)
-            if inventory.settled == Some(revision) =>
-        {
+        (Removal::Revision { revision, .. }, Completeness::Complete) if was_rendered(revision) => {
             Some(Held::SameRevision { count })
         }
         (Removal::Revision { budget, .. }, Completeness::Complete) if budget.exceeded(count, total) => {
@@ -289,6 +300,15 @@ mod tests {
         let (inventory, live) = state(&objects, Some(Digest::of(b"1")));
         let plan = plan(vec![], &inventory, live, Completeness::Complete, revision("1"));
         assert_eq!((deletions(&plan), plan.held), (0, Some(Held::SameRevision { count: 2 })));
+    }
+
+    #[test]
+    fn a_render_that_shrinks_before_its_revision_settled_deletes_nothing() {
+        let objects = [manifest("a", "1"), manifest("b", "1")];
+        let (mut inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        inventory.items[1].revision = Some(Digest::of(b"2"));
+        let plan = plan(objects[..1].to_vec(), &inventory, live, Completeness::Complete, revision("2"));
+        assert_eq!((deletions(&plan), plan.held), (0, Some(Held::SameRevision { count: 1 })));
     }
 
     #[test]

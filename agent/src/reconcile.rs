@@ -9,15 +9,15 @@ use std::sync::Arc;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{ObjectFailure, ServiceEntry, ServiceState, ServiceStatus};
+use farshore_shared::wire::{Artifact, ObjectFailure, ServiceEntry, ServiceState, ServiceStatus};
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{Manifest, ObjectKey, Owner};
+use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
-use crate::store::{Found, Healthy, Prune, Store, StoreError};
+use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
 use crate::target::{ObjectError, Retry, Target};
 use crate::verify::Documents;
 
@@ -55,7 +55,7 @@ struct Rendered {
     revision: Digest,
     manifests: Vec<Manifest>,
     failures: Vec<ObjectError>,
-    mistakes: Vec<String>,
+    mistakes: Vec<BadManifest>,
 }
 
 impl Rendered {
@@ -130,14 +130,17 @@ impl<T: Target> Reconciler<T> {
         let (mut done, mut now_healthy) = (BTreeSet::new(), healthy.clone());
         for work in work {
             let work = decide::after_dependencies(&holding, work, &done);
-            let status = self.one(&work, &site, orders.prune, &mut now_healthy).await;
+            let status = self.one(&work, &site, &holding, &mut now_healthy).await;
             if status.state == ServiceState::Applied {
                 done.insert(status.name.clone());
             }
             pass.services.push(status);
         }
-        if now_healthy != healthy {
-            self.store.save_healthy(&now_healthy)?;
+        if now_healthy != healthy
+            && let Err(error) = self.store.save_healthy(&now_healthy)
+        {
+            // What was done is told all the same; the next pass finds the difference again.
+            pass.alarms.push(chain(&error));
         }
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pass)
@@ -159,10 +162,15 @@ impl<T: Target> Reconciler<T> {
     fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
         let mut in_place = BTreeMap::new();
         for service in self.store.services_with_inventory()? {
-            let incarnation = match self.store.inventory(&service)? {
-                Found::Good(inventory) => inventory.incarnation,
-                Found::Absent => continue,
-                Found::Corrupt(why) => {
+            let incarnation = match self.store.inventory(&service) {
+                Ok(Found::Good(inventory)) => inventory.incarnation,
+                Ok(Found::Absent) => continue,
+                // The disk refuses this one file: the other services go on.
+                Err(error) => {
+                    pass.alarms.push(chain(&error));
+                    None
+                }
+                Ok(Found::Corrupt(why)) => {
                     pass.alarms.push(format!(
                         "the inventory of {service} is corrupt, what it listed is kept: {why}"
                     ));
@@ -178,12 +186,15 @@ impl<T: Target> Reconciler<T> {
         &mut self,
         work: &Work,
         site: &Site,
-        prune: Prune,
+        holding: &Holding<'_>,
         healthy: &mut BTreeMap<Name, Healthy>,
     ) -> ServiceStatus {
         match work {
             Work::Enforce(enforce) => {
-                let status = self.enforce(enforce, site, prune).await;
+                let status = match self.enforce(enforce, site, holding.prune).await {
+                    Ok(status) => status,
+                    Err(why) => self.keep(enforce, &why, site, holding).await,
+                };
                 if status.state == ServiceState::Applied {
                     let Enforce { entry, revision, .. } = &**enforce;
                     let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
@@ -204,18 +215,47 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    async fn enforce(&mut self, enforce: &Enforce, site: &Site, prune: Prune) -> ServiceStatus {
-        let Enforce { entry, revision, note } = enforce;
+    /// A service that cannot be rendered at all stays at what was last healthy: a broken commit takes
+    /// no repair away from what is in place.
+    async fn keep(
+        &mut self,
+        broken: &Enforce,
+        why: &str,
+        site: &Site,
+        holding: &Holding<'_>,
+    ) -> ServiceStatus {
+        let Enforce { entry, revision, .. } = broken;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        if let Err(message) = self.render(entry, *revision, site).await {
-            (status.state, status.message) = (ServiceState::Failed, short(&message));
+        warn!(service = %entry.name, "{why}");
+        (status.state, status.message) = (ServiceState::Failed, short(why));
+        let Some(Work::Enforce(kept)) = decide::last_healthy(holding, &entry.name, why) else {
+            return status;
+        };
+        if kept.revision == *revision {
             return status;
         }
+        if let Ok(done) = self.enforce(&kept, site, holding.prune).await {
+            let message = kept.note.as_deref().map_or(status.message, short);
+            status = ServiceStatus { state: ServiceState::Failed, message, ..done };
+        }
+        status
+    }
+
+    /// Brings a service to what an entry renders to; or says why it does not render.
+    async fn enforce(
+        &mut self,
+        enforce: &Enforce,
+        site: &Site,
+        prune: Prune,
+    ) -> Result<ServiceStatus, String> {
+        let Enforce { entry, revision, note } = enforce;
+        let mut status = blank(entry.name.clone(), &entry.revision.commit);
+        self.render(entry, *revision, site).await?;
         let rendered = &self.rendered[&entry.name];
         let mut desired = Desired {
             manifests: rendered.manifests.clone(),
             completeness: rendered.completeness(),
-            removal: decide::removal(entry, *revision, prune),
+            removal: decide::removal(enforce, prune),
             revision: Some((*revision, entry.incarnation)),
         };
         let doubles = take_doubles(&mut desired);
@@ -224,14 +264,14 @@ impl<T: Target> Reconciler<T> {
                 let rendered = &self.rendered[&entry.name];
                 outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
                 fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome);
+                self.tell(&entry.name, &outcome, &rendered.mistakes);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
             }
             Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
         }
-        status
+        Ok(status)
     }
 
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
@@ -244,7 +284,7 @@ impl<T: Target> Reconciler<T> {
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
-                self.tell(name, &outcome);
+                self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);
                 if status.state == ServiceState::Applied {
                     status.message = "removed".to_owned();
@@ -269,16 +309,7 @@ impl<T: Target> Reconciler<T> {
         if self.rendered.get(&entry.name).is_some_and(is_known) {
             return Ok(());
         }
-        let blob = match self.store.content().get(entry.artifact.digest).map_err(|error| chain(&error))? {
-            Found::Good(blob) => blob,
-            Found::Absent => return Err("its content is not here".to_owned()),
-            Found::Corrupt(why) => {
-                return Err(format!("its content is corrupt and will be fetched again: {why}"));
-            }
-        };
-        let content =
-            render::unpack(&blob, &entry.artifact, &Limits::default()).map_err(|error| chain(&error))?;
-        drop(blob);
+        let content = unpacked(self.store.content(), &entry.artifact).await?;
         let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
         let located = self.target.locate(out.manifests, entry.namespace.as_deref()).await;
         let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
@@ -292,7 +323,7 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes.iter().map(ToString::to_string).collect();
+        let mistakes = out.mistakes;
         self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
         Ok(())
     }
@@ -309,10 +340,13 @@ impl<T: Target> Reconciler<T> {
         self.silent = silent;
     }
 
-    fn tell(&self, service: &Name, outcome: &Outcome) {
+    fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
         let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
         if changed + repaired + removed > 0 {
             info!(%service, changed, repaired, removed, "objects written");
+        }
+        for mistake in mistakes.iter().take(FAILURES_TOLD) {
+            warn!(%service, "{mistake}");
         }
         for failure in failures.iter().take(FAILURES_TOLD) {
             warn!(%service, object = %failure.key, "{}", failure.message);
@@ -321,6 +355,23 @@ impl<T: Target> Reconciler<T> {
             warn!(%service, "{held}");
         }
     }
+}
+
+/// An artifact's files. One that is corrupt on disk is set aside, so that it is fetched again.
+async fn unpacked(content: Content, artifact: &Artifact) -> Result<render::Content, String> {
+    let artifact = artifact.clone();
+    let read = move || match content.get(artifact.digest).map_err(|error| chain(&error))? {
+        Found::Good(blob) => {
+            render::unpack(&blob, &artifact, &Limits::default()).map_err(|error| chain(&error))
+        }
+        Found::Absent => Err("its content is not here".to_owned()),
+        Found::Corrupt(why) => {
+            content.set_aside(artifact.digest).map_err(|error| chain(&error))?;
+            Err(format!("its content is corrupt and is fetched again: {why}"))
+        }
+    };
+    // Large ones take long: the hub and the API are heard meanwhile.
+    tokio::task::spawn_blocking(read).await.map_err(|error| chain(&error))?
 }
 
 /// Two manifests for one object: neither is applied, for nobody said which one is meant.
@@ -371,28 +422,22 @@ fn waiting(work: &Work, why: &str) -> ServiceStatus {
     ServiceStatus { message: short(why), ..blank(name, commit) }
 }
 
-fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[String], note: Option<&str>) {
+fn fill(status: &mut ServiceStatus, outcome: &Outcome, mistakes: &[BadManifest], note: Option<&str>) {
     status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
-    let failure =
-        |error: &ObjectError| ObjectFailure { object: error.key.to_string(), message: short(&error.message) };
-    status.failures = outcome.failures.iter().take(FAILURES_TOLD).map(failure).collect();
-    let (failed, broken) = (outcome.failures.len(), mistakes.len());
-    (status.state, status.message) = match (&outcome.held, note) {
-        _ if failed + broken > 0 => {
-            let first = mistakes.first().cloned().or_else(|| Some(outcome.failures.first()?.to_string()));
-            let first = first.unwrap_or_default();
-            (
-                ServiceState::Failed,
-                format!(
-                    "{} of {} objects failed; {first}",
-                    failed + broken,
-                    failed + broken + outcome.objects
-                ),
-            )
+    let told = |object: String, message: &str| ObjectFailure { object, message: short(message) };
+    // A document that is no manifest has no name, only a place.
+    let unread = mistakes.iter().map(|mistake| told(mistake.origin.clone(), &mistake.why));
+    let failed = outcome.failures.iter().map(|error| told(error.key.to_string(), &error.message));
+    status.failures = unread.chain(failed).take(FAILURES_TOLD).collect();
+    let bad = outcome.failures.len() + mistakes.len();
+    (status.state, status.message) = match (status.failures.first(), &outcome.held, note) {
+        (Some(ObjectFailure { object, message }), ..) => {
+            let of = bad + outcome.objects;
+            (ServiceState::Failed, format!("{bad} of {of} objects failed; {object}: {message}"))
         }
-        (Some(held), _) => (ServiceState::Held, held.to_string()),
-        (None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
-        (None, None) => (ServiceState::Applied, String::new()),
+        (None, Some(held), _) => (ServiceState::Held, held.to_string()),
+        (None, None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
+        (None, None, None) => (ServiceState::Applied, String::new()),
     };
     status.message = short(&status.message);
 }

@@ -14,6 +14,9 @@ const SOON: Duration = Duration::from_secs(60);
 /// Twenty services at two sites: removing eighteen exceeds the budget, removing one does not.
 const SERVICES: usize = 20;
 
+/// In which file each object of a site is: another one, even of the same name and content, is another life.
+type Lives = BTreeMap<String, (u64, i64)>;
+
 /// A fleet of [`SERVICES`] services, each of one `ConfigMap`, and two sites that have them all.
 struct Shops {
     sites: [Site; 2],
@@ -58,8 +61,8 @@ impl Shops {
         Ok(shops)
     }
 
-    /// Which file every object is in: another one, even of the same name and content, is another life.
-    fn lives(&self) -> Result<Vec<BTreeMap<String, (u64, i64)>>, KitError> {
+    /// The lives of both sites' objects.
+    fn lives(&self) -> Result<Vec<Lives>, KitError> {
         self.sites.iter().map(lives).collect()
     }
 
@@ -88,11 +91,7 @@ impl Shops {
 
     /// Demands that nothing was taken away since: all is in place, in the files it was in, except the probe and what
     /// was meant to change.
-    async fn assert_nothing_lost(
-        &self,
-        before: &[BTreeMap<String, (u64, i64)>],
-        changed: &[usize],
-    ) -> Result<(), KitError> {
+    async fn assert_nothing_lost(&self, before: &[Lives], changed: &[usize]) -> Result<(), KitError> {
         const PROBE: usize = 0;
         self.passes(PROBE).await?;
         let is_meant =
@@ -107,7 +106,7 @@ impl Shops {
     }
 }
 
-fn lives(site: &Site) -> Result<BTreeMap<String, (u64, i64)>, KitError> {
+fn lives(site: &Site) -> Result<Lives, KitError> {
     let life = |file: String| {
         let found = std::fs::metadata(site.manifests().join(&file)).expect("it was listed just now");
         (file, (found.ino(), found.mtime_nsec()))
@@ -189,7 +188,7 @@ async fn an_emptied_path_keeps_what_it_had_and_is_that_services_error_alone() ->
     shops.app.commit(&files.each_ref().map(|(path, text)| (*path, text.as_str())))?;
     shops.until_value(6, "2").await?;
     let app = shops.fleet.until_source("app", "degraded").await?;
-    assert_says(&app, &["service s5", "s5"]);
+    assert_says(&app, &["service s5", "does not exist", "restore it"]);
     wait_for("the site to say so of s8", SOON, async || {
         let status = shops.fleet.status("shop-1").map_err(|error| error.to_string())?.ok_or("no status")?;
         let found = status.services.into_iter().find(|service| service.name.as_str() == "s8");

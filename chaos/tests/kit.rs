@@ -207,6 +207,19 @@ async fn hold_a_server_until_killed() -> Result<(), KitError> {
 }
 
 #[tokio::test]
+async fn a_balancer_takes_servers_in_turn_and_passes_over_one_that_is_gone() -> Result<(), KitError> {
+    let (mut one, two) = (Redis::start().await?, Redis::start().await?);
+    assert_eq!(ask_redis(&address(&two.url()), "SET two 1"), "+OK");
+    let balancer = TcpProxy::balance([address(&one.url()), address(&two.url())]).await?;
+    let turns = [(); 4].map(|()| ask_redis(&balancer.address(), "EXISTS two"));
+    assert_eq!(turns, [":0", ":1", ":0", ":1"]);
+    one.stop();
+    let turns = [(); 2].map(|()| ask_redis(&balancer.address(), "EXISTS two"));
+    assert_eq!(turns, [":1", ":1"]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_is_gone_after_its_test_was_killed() -> Result<(), KitError> {
     let mut test = Command::new(std::env::current_exe().expect("this test is a program"))
         .args(["--exact", "hold_a_server_until_killed", "--ignored", "--nocapture"])

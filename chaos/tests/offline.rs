@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farshore_chaos::kit::{KitError, Kubernetes, wait_for};
+use farshore_chaos::kit::{KitError, Kubernetes, ProxyMode, TcpProxy, wait_for};
 use farshore_chaos::world::declare::config_map;
-use farshore_chaos::world::{Site, Target, World};
+use farshore_chaos::world::{Role, Site, Target, World};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -140,4 +140,58 @@ async fn without_redis_or_with_an_emptied_one_sites_keep_what_they_have_and_comm
     until_file(&site, "till", "a", "hanging").await?;
     assert_eq!(written(&untouched), before, "an object that no commit changed was written");
     Ok(())
+}
+
+#[tokio::test]
+async fn without_its_bucket_a_hub_answers_nobody_wrongly_and_commits_arrive_when_it_is_back()
+-> Result<(), KitError> {
+    let mut world = World::in_bucket("till", &[("a.yaml", &config_map("a", "one"))]).await?;
+    let mut site = world.site("shop-1", Target::Directory).await?;
+    let file = until_file(&site, "till", "a", "one").await?;
+    world.fleet.s3().stop();
+    world.commit(&[("a.yaml", &config_map("a", "two"))])?;
+    // Both a hub that has been running and one that starts without a record keep the site as it is.
+    site.process().wait_for_line("the hub cannot answer yet", SOON).await?;
+    std::fs::remove_file(&file).expect("the file can be removed");
+    until_file(&site, "till", "a", "one").await?;
+    let starting = world.fleet.hub("starting", Role::All)?.launch()?.output(SOON).await?;
+    assert_eq!(starting.status.code(), Some(5), "{starting:#?}");
+    world.fleet.s3().restart().await?;
+    until_file(&site, "till", "a", "two").await.map(|_file| ())
+}
+
+#[tokio::test]
+async fn a_link_that_swallows_everything_keeps_no_site_from_repairing() -> Result<(), KitError> {
+    let mut world = World::on_disk("till", &[("a.yaml", &config_map("a", "one"))]).await?;
+    let link = TcpProxy::start(world.hub.address()).await?;
+    let mut site = world.fleet.site("shop-1", &link.address(), Target::Directory)?;
+    site.start().await?;
+    let file = until_file(&site, "till", "a", "one").await?;
+    link.set_mode(ProxyMode::Blackhole).await?;
+    world.commit(&[("a.yaml", &config_map("a", "two"))])?;
+    for _ in 0..3 {
+        std::fs::remove_file(&file).expect("the file can be removed");
+        until_file(&site, "till", "a", "one").await?;
+    }
+    site.kill()?;
+    std::fs::remove_file(&file).expect("the file can be removed");
+    site.start().await?;
+    until_file(&site, "till", "a", "one").await?;
+    link.set_mode(ProxyMode::Forward).await?;
+    until_file(&site, "till", "a", "two").await.map(|_file| ())
+}
+
+#[tokio::test]
+async fn an_api_server_that_restarts_while_the_hub_is_gone_is_waited_for() -> Result<(), KitError> {
+    let mut kubernetes = Kubernetes::start().await?;
+    let mut world = World::on_disk("till", &[("a.yaml", &config_map("a", "one"))]).await?;
+    let mut site = world.site("shop-1", Target::Kubernetes(kubernetes.kubeconfig())).await?;
+    until_object(&kubernetes, "till", "a", "one").await?;
+    world.hub.kill()?;
+    kubernetes.stop_api();
+    site.process().wait_for_line("target does not answer", SOON).await?;
+    kubernetes.start_api().await?;
+    kubernetes.kubectl(&["delete", "configmap", "a", "--namespace=till"])?;
+    until_object(&kubernetes, "till", "a", "one").await?;
+    site.process().wait_for_line("the target answers again", SOON).await.map(|_line| ())
 }

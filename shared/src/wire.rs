@@ -216,7 +216,9 @@ pub enum Renderer {
 
 /// How many objects of one service a change may remove: it is held when the removal exceeds both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
+// A declaration may not have a field that is not known; a reader of documents ignores it.
+#[schemars(deny_unknown_fields)]
 pub struct PruneBudget {
     /// Objects.
     #[serde(default = "PruneBudget::default_limit")]
@@ -446,7 +448,7 @@ pub enum ServiceState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectFailure {
-    /// `apiVersion/kind namespace/name`.
+    /// `Kind.group namespace/name`, or the file of a document that is no manifest.
     pub object: String,
     /// What the target said.
     pub message: String,

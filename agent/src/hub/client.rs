@@ -160,7 +160,7 @@ impl HubClient {
                 let enrolled: Enrolled = self.json(response, "an enrolment", SMALL_LIMIT * 4).await?;
                 Ok(EnrollAnswer::Enrolled(Box::new(enrolled)))
             }
-            Err(HubError::Refused { status, problem }) if status < 500 => {
+            Err(HubError::Refused { status, problem }) if status < 500 && status != 408 => {
                 Ok(EnrollAnswer::Refused { status, problem })
             }
             Err(error) => Err(error),

@@ -106,7 +106,7 @@ impl HubError {
         match self {
             // A captive portal goes away, too.
             Self::Unreachable { .. } | Self::NotOurHub { .. } | Self::Busy { .. } => true,
-            Self::Refused { status, .. } => *status >= 500 || *status == 401,
+            Self::Refused { status, .. } => *status >= 500 || matches!(status, 401 | 408),
             Self::TooLarge { .. } | Self::Unreadable { .. } | Self::Setup { .. } => false,
         }
     }

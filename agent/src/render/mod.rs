@@ -89,17 +89,24 @@ pub async fn render(
     if content.below(&entry.path).next().is_none() {
         return Err(RenderError::NoFiles(entry.path.clone()));
     }
-    let mut rendered = Rendered::default();
-    match &entry.renderer {
-        Renderer::Raw => raw(content, &entry.path, &mut rendered),
-        Renderer::Template { values } => templates(content, &entry.path, values, site, &mut rendered),
-        Renderer::Kustomize => {
-            let built = kustomize::build(content, &entry.path, tools).await;
-            let built =
-                built.map_err(|source| RenderError::Kustomize { path: entry.path.clone(), source })?;
-            rendered.read_file("kustomize build", &built);
+    let built = match &entry.renderer {
+        Renderer::Raw | Renderer::Template { .. } => vec![],
+        Renderer::Kustomize => kustomize::build(content, &entry.path, tools)
+            .await
+            .map_err(|source| RenderError::Kustomize { path: entry.path.clone(), source })?,
+    };
+    let (read, content, site) = (entry.clone(), content.clone(), site.clone());
+    // It may take long, and whatever goes wrong in a parser goes wrong for this service alone.
+    let task = tokio::task::spawn_blocking(move || {
+        let mut rendered = Rendered::default();
+        match &read.renderer {
+            Renderer::Raw => raw(&content, &read.path, &mut rendered),
+            Renderer::Template { values } => templates(&content, &read.path, values, &site, &mut rendered),
+            Renderer::Kustomize => rendered.read_file("kustomize build", &built),
         }
-    }
+        rendered
+    });
+    let rendered = task.await?;
     if rendered.manifests.len() > MANIFEST_LIMIT {
         return Err(RenderError::TooMany);
     }

@@ -70,6 +70,15 @@ impl Content {
         })
     }
 
+    /// Hides an artifact that is not what its digest says, so that it is missing and fetched again. Its
+    /// bytes stay beside it until [`Content::collect`]: the disk may only have been read wrongly.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn set_aside(&self, digest: Digest) -> Result<(), StoreError> {
+        files::publish(&self.path(digest), &self.dir.join(format!("{digest}.corrupt")))
+    }
+
     /// How many bytes of an artifact an interrupted download has left.
     ///
     /// # Errors
@@ -282,6 +291,9 @@ mod tests {
         fs::write(temp.path().join(format!("content/{digest}")), b"rigit").expect("damaged");
         assert!(matches!(content.get(digest), Ok(Found::Corrupt(_))));
         assert!(matches!(content.check(digest), Ok(Found::Corrupt(_))));
+        assert!(content.present().expect("listed").contains(&digest));
+        content.set_aside(digest).expect("renamed");
+        assert!(content.present().expect("listed").is_empty(), "what is corrupt is missing");
         content.put(digest, b"right").expect("made good");
         assert!(matches!(content.get(digest), Ok(Found::Good(_))));
     }

@@ -82,6 +82,18 @@ fn a_rollback_is_refused_even_when_the_documents_themselves_were_lost() {
 }
 
 #[test]
+fn a_site_that_lost_its_newer_documents_does_not_forget_that_it_had_them() {
+    let fleet = Fleet::new();
+    let held = Held { documents: holding(&fleet, 3).documents, marks: holding(&fleet, 5).marks };
+    let refused = judge(&fleet, &held, &group_offer(&fleet, 6, |_| ()));
+    assert!(matches!(refused, Err(Refusal::RolledBack { kind: Kind::Roster, held: 5, offered: 3 })));
+    let refused = judge(&fleet, &held, &roster_offer(&fleet, 6, |_| ()));
+    assert!(matches!(refused, Err(Refusal::RolledBack { kind: Kind::Group, held: 5, offered: 3 })));
+    let whole = fleet.offer(Some(&fleet.roster(6)), Some(&fleet.group(6)));
+    assert!(judge(&fleet, &held, &whole).is_ok());
+}
+
+#[test]
 fn a_frozen_hub_cannot_bring_what_has_expired() {
     let fleet = Fleet::new();
     let held = holding(&fleet, 5);

@@ -1,7 +1,7 @@
 //! How far the site's clock is believed.
 //!
 //! A lower bound of the true time rises from the dates of verified documents, by bounded steps. A
-//! clock below it, or far beyond it, is distrusted: then expiry decides nothing (DESIGN invariant 4).
+//! clock below it, or far beyond it, is distrusted: then expiry decides nothing (invariant 4 of `ARCHITECTURE.md`).
 
 use farshore_shared::wire::UnixSeconds;
 

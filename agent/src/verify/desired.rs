@@ -236,7 +236,10 @@ fn combine(
             let news = judge.number(&Numbered::of_roster(&roster), envelope)?;
             (roster, envelope, news)
         }
-        (None, Some(held)) => (held.roster.clone(), &held.envelopes.roster, None),
+        (None, Some(held)) => {
+            judge.still_newest(&Numbered::of_roster(&held.roster))?;
+            (held.roster.clone(), &held.envelopes.roster, None)
+        }
         (None, None) => return Err(Refusal::Incomplete { kind: Kind::Roster }),
     };
     let (group, group_envelope, new_group) = match (&offered.group, held) {
@@ -248,7 +251,10 @@ fn combine(
             let news = judge.number(&Numbered::of_group(&group), envelope)?;
             (group, envelope, news)
         }
-        (None, Some(held)) => (held.group.clone(), &held.envelopes.group, None),
+        (None, Some(held)) => {
+            judge.still_newest(&Numbered::of_group(&held.group))?;
+            (held.group.clone(), &held.envelopes.group, None)
+        }
         (None, None) => return Err(Refusal::Incomplete { kind: Kind::Group }),
     };
     let envelopes = Envelopes { roster: roster_envelope.clone(), group: group_envelope.clone() };
@@ -296,12 +302,8 @@ impl Judge<'_> {
         if offered > root {
             return Err(Refusal::NewEpoch { kind, offered, root });
         }
-        let seen = match document.group {
-            None => self.marks.roster,
-            Some(group) => self.marks.groups.get(&group).copied(),
-        };
         // TUF 1.0, section 5.4.3 (rollback): what was seen within this epoch is the least.
-        match seen.filter(|_| offered == self.marks.epoch) {
+        match self.seen(document) {
             Some(seen) if sequence < seen.sequence => {
                 Err(Refusal::RolledBack { kind, held: seen.sequence, offered: sequence })
             }
@@ -310,6 +312,28 @@ impl Judge<'_> {
             }
             Some(seen) if sequence == seen.sequence => Ok(None),
             Some(_) | None => self.fresh(document).map(|()| Some(document.issued)),
+        }
+    }
+
+    /// What was seen of this kind in the document's epoch.
+    fn seen(&self, document: &Numbered) -> Option<Mark> {
+        let seen = match document.group {
+            None => self.marks.roster,
+            Some(group) => self.marks.groups.get(&group).copied(),
+        };
+        seen.filter(|_| document.epoch == self.marks.epoch)
+    }
+
+    /// Whether what is held may stand beside what is offered. A site whose newer slot was lost holds
+    /// less than its marks: an answer that leaves the other document out would make that good, and
+    /// take the mark down with it.
+    fn still_newest(&self, held: &Numbered) -> Result<(), Refusal> {
+        let Numbered { kind, sequence: offered, .. } = *held;
+        match self.seen(held) {
+            Some(seen) if offered < seen.sequence => {
+                Err(Refusal::RolledBack { kind, held: seen.sequence, offered })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

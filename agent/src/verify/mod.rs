@@ -6,7 +6,7 @@
 //! - [`enrolment`]: the answer to an enrolment.
 //!
 //! The order of documents is (epoch, sequence). What was once accepted is never refused again: expiry
-//! stops new content only (DESIGN invariant 4).
+//! stops new content only (invariant 4 of `ARCHITECTURE.md`).
 
 use std::fmt;
 

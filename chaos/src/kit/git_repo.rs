@@ -147,7 +147,8 @@ pub(crate) fn git() -> Command {
     command
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), KitError> {
+/// Copies the contents of a folder into another.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), KitError> {
     std::fs::create_dir_all(to).map_err(KitError::io("making a folder", to))?;
     for entry in std::fs::read_dir(from).map_err(KitError::io("reading a folder", from))? {
         let entry = entry.map_err(KitError::io("reading a folder", from))?;

@@ -4,6 +4,7 @@
 //! - [`GitRepo`]: a Git repository that a test writes; [`GitHttp`]: the same repository over smart HTTP.
 //! - [`TcpProxy`]: the cable between a client and a server, which a test may cut.
 //! - [`Process`]: a program of this workspace, to be killed at any moment.
+//! - [`Search`]: whether bytes are anywhere in the memory of a process, or in its files.
 //! - [`wait_for`]: the only way in which a test waits.
 //!
 //! Every `start` returns when the server answers, or fails with the end of the server's log. Every server listens on
@@ -27,17 +28,20 @@ mod port;
 mod process;
 mod redis;
 mod s3;
+mod search;
 mod tcp_proxy;
 mod wait;
 
 pub use error::KitError;
 pub use git_http::{GitHttp, GitMode};
 pub use git_repo::GitRepo;
+pub(crate) use git_repo::copy;
 pub use kubernetes::{ApiWrite, AuditMark, Kubernetes};
 pub use place::{binary, program};
 pub use port::Port;
 pub use process::{Finished, Process};
 pub use redis::Redis;
 pub use s3::S3;
+pub use search::{Search, Searched};
 pub use tcp_proxy::{ProxyMode, TcpProxy};
 pub use wait::wait_for;

@@ -1,4 +1,4 @@
-//! The cable between a client and a server, which a test may cut.
+//! The cable between a client and its servers, which a test may cut.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum ProxyMode {
     Blackhole,
 }
 
-/// A TCP proxy in front of one server.
+/// A TCP proxy in front of one server, or of several that are alike.
 pub struct TcpProxy {
     port: Port,
     mode: watch::Sender<ProxyMode>,
@@ -45,7 +45,7 @@ struct Traffic {
 /// What each connection knows.
 #[derive(Clone)]
 struct Cable {
-    server: String,
+    servers: Arc<[String]>,
     mode: watch::Receiver<ProxyMode>,
     traffic: Arc<Traffic>,
 }
@@ -56,12 +56,20 @@ impl TcpProxy {
     /// # Errors
     /// As said in the [module](super).
     pub async fn start(server: impl Into<String>) -> Result<Self, KitError> {
+        Self::balance([server.into()]).await
+    }
+
+    /// Starts to forward to these servers in turn, past those that do not accept.
+    ///
+    /// # Errors
+    /// As said in the [module](super).
+    pub async fn balance(servers: impl Into<Arc<[String]>>) -> Result<Self, KitError> {
         let engine = Engine::start()?;
         let port = Port::take()?;
         let traffic = Arc::new(Traffic::default());
         let (mode, modes) = watch::channel(ProxyMode::Forward);
         let (reach, reached) = watch::channel(None);
-        let cable = Cable { server: server.into(), mode: modes, traffic: traffic.clone() };
+        let cable = Cable { servers: servers.into(), mode: modes, traffic: traffic.clone() };
         engine.handle().spawn(run(port.address(), cable, reach));
         let proxy = Self { port, mode, reached, traffic, _engine: engine };
         proxy.set_mode(ProxyMode::Forward).await?;
@@ -148,10 +156,10 @@ async fn accept(
             changed = cable.mode.changed() => changed?,
             accepted = listener.accept() => match accepted {
                 Ok((client, _peer)) => {
-                    cable.traffic.connections.fetch_add(1, Ordering::SeqCst);
+                    let turn = cable.traffic.connections.fetch_add(1, Ordering::SeqCst);
                     let cable = cable.clone();
                     connections.spawn(async move {
-                        if let Err(error) = connect(client, cable).await {
+                        if let Err(error) = connect(client, cable, turn).await {
                             eprintln!("tcp proxy: {error}");
                         }
                     });
@@ -163,9 +171,9 @@ async fn accept(
     }
 }
 
-async fn connect(client: TcpStream, mut cable: Cable) -> io::Result<()> {
+async fn connect(client: TcpStream, mut cable: Cable, turn: u64) -> io::Result<()> {
     wait_for_light(&mut cable.mode).await?;
-    let server = TcpStream::connect(&cable.server).await?;
+    let server = any(&cable.servers, turn).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
@@ -173,6 +181,19 @@ async fn connect(client: TcpStream, mut cable: Cable) -> io::Result<()> {
     let up = pump(from_client, to_server, cable.mode.clone(), &cable.traffic.to_server);
     let down = pump(from_server, to_client, cable.mode.clone(), &cable.traffic.to_client);
     tokio::try_join!(up, down).map(|((), ())| ())
+}
+
+/// The first server from `turn` on that accepts.
+async fn any(servers: &[String], turn: u64) -> io::Result<TcpStream> {
+    let first = usize::try_from(turn).unwrap_or_default();
+    let mut refused = io::Error::other("the proxy has no server");
+    for n in 0..servers.len() {
+        match TcpStream::connect(&servers[(first + n) % servers.len()]).await {
+            Ok(server) => return Ok(server),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 async fn pump(

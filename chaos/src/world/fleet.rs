@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::hub::{Hub, Role};
 use super::site::{Site, Target};
-use crate::kit::{Finished, KitError, Process, Redis, S3, wait_for};
+use crate::kit::{Finished, KitError, Process, Redis, S3, copy, wait_for};
 
 const BUCKET: &str = "fleet";
 /// A hub that only makes keys and a root has nothing to wait for.
@@ -82,21 +82,21 @@ impl Fleet {
     /// # Errors
     /// When there are no keys yet: a hub that is complete by itself makes them at its first start.
     pub fn site(&self, name: &str, hub: &str, target: Target) -> Result<Site, KitError> {
-        Site::new(name, hub, &self.token(1, TOKEN_LIFE)?, target)
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Site::new(name, hub, &self.token(1, now + TOKEN_LIFE)?, target)
     }
 
-    /// A join token for so many sites, and for so many seconds from now on.
+    /// A join token for so many sites, until this second since 1970.
     ///
     /// # Errors
     /// As [`Fleet::site`].
-    pub fn token(&self, uses: u32, life: u64) -> Result<String, KitError> {
+    pub fn token(&self, uses: u32, expires: u64) -> Result<String, KitError> {
         let key = self.read_key("token.key")?;
         let key = Secret::from_file(&String::from_utf8_lossy(&key), "token")
             .map_err(|error| unexpected("the token key", &error))?;
         let root = Digest::of(&self.read_key("root.1.json")?);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let id = hex_of(Secret::random().as_bytes());
-        let claims = Claims { id, labels: Labels::new(), expires: now + life, uses, replaces: None };
+        let claims = Claims { id, labels: Labels::new(), expires, uses, replaces: None };
         Ok(JoinToken::issue(claims, &key, root).expose())
     }
 
@@ -181,6 +181,26 @@ impl Fleet {
             if source["state"] == state { Ok(source) } else { Err(source.to_string()) }
         })
         .await
+    }
+
+    /// Keeps a copy of the record as it is, for [`Fleet::restore`].
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn back_up(&self) -> Result<TempDir, KitError> {
+        let backup = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        copy(&self.record(), backup.path())?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of the record: nothing later is known. No hub may run meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn restore(&self, backup: &TempDir) -> Result<(), KitError> {
+        let record = self.record();
+        std::fs::remove_dir_all(&record).map_err(KitError::io("removing a folder", &record))?;
+        copy(backup.path(), &record)
     }
 
     /// What a signed document of the record says, its signatures not looked at; none while it is not there.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::EVERY;
+use super::{EVERY, set_option};
 use crate::kit::{KitError, Port, Process};
 
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
@@ -72,10 +72,10 @@ impl Hub {
         Process::start_with("farshore-hub", &self.arguments, variables)
     }
 
-    /// Adds an option for the next start.
+    /// Sets an option, given as `--name=value`, for the next start.
     #[must_use]
     pub fn option(mut self, option: impl Into<String>) -> Self {
-        self.arguments.push(option.into());
+        set_option(&mut self.arguments, option.into());
         self
     }
 

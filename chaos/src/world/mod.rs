@@ -24,3 +24,10 @@ pub use small::World;
 
 /// How often hubs fetch, sites poll and sites sweep, as an option's value.
 const EVERY: &str = "1s";
+
+/// Puts an option in the place of one of the same name.
+fn set_option(arguments: &mut Vec<String>, option: String) {
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    arguments.retain(|other| name(other) != name(&option));
+    arguments.push(option);
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::EVERY;
+use super::{EVERY, set_option};
 use crate::kit::{KitError, Process, program};
 
 const GREETS_WITHIN: Duration = Duration::from_secs(30);
@@ -75,13 +75,17 @@ impl Site {
         )
     }
 
-    /// Adds an option for the next start; the last of its name counts.
+    /// Sets an option, given as `--name=value`, for the next start.
     #[must_use]
     pub fn option(mut self, option: impl Into<String>) -> Self {
-        let option = option.into();
-        let name = option.split('=').next().unwrap_or_default().to_owned();
-        self.arguments.retain(|other| other.split('=').next() != Some(&name));
-        self.arguments.push(option);
+        set_option(&mut self.arguments, option.into());
+        self
+    }
+
+    /// Leaves an option out, given as `--name`, from the next start on.
+    #[must_use]
+    pub fn without(mut self, option: &str) -> Self {
+        self.arguments.retain(|other| other.split('=').next() != Some(option));
         self
     }
 

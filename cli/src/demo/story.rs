@@ -43,6 +43,8 @@ pub(super) async fn sites_join(world: &mut World, screen: &mut Screen) -> Result
         let lacks = site.services().iter().find(|service| !site.file(service).exists());
         match lacks {
             Some(service) => Err(format!("{} lacks {service}", site.name)),
+            // Else its bytes would be counted among those of the next step.
+            None if site.polls().is_empty() => Err(format!("{} has not told of its poll", site.name)),
             None => says(site, "notice", FIRST_NOTICE),
         }
     })

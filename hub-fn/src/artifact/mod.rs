@@ -28,10 +28,14 @@ pub const ENTRY_LIMIT: usize = 100_000;
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     /// Nothing is at the service's path.
-    #[error("the service's path does not exist in its source ({0})")]
+    #[error(
+        "the service's path does not exist in its source ({0}): restore it, or change spec.path; sites that have the service keep what they have"
+    )]
     NoPath(TreePath),
     /// A folder without a file.
-    #[error("the service's path is empty: there is no file below it ({0})")]
+    #[error(
+        "the service's path is empty: there is no file below it ({0}): restore its files, or change spec.path; sites that have the service keep what they have"
+    )]
     EmptyPath(TreePath),
     /// A file where a folder is needed.
     #[error("the service's path is a file, and has to be a folder ({0})")]

@@ -80,7 +80,11 @@ pub fn intend(
     let state = if is_complete { SourceState::Ready } else { SourceState::Degraded };
     messages.extend(reading.warnings.iter().map(ToString::to_string));
     let labels: Vec<Labels> = members.iter().map(|(name, labels)| labels_of(&next, name, labels)).collect();
-    let lonely = declare::services_matching_nobody(&reading.fleet, &labels);
+    // While nobody is enrolled at all, that is not the selectors' fault.
+    let lonely = match labels.is_empty() {
+        true => BTreeSet::new(),
+        false => declare::services_matching_nobody(&reading.fleet, &labels),
+    };
     messages.extend(
         lonely.iter().map(|name| format!("service {name}: its selector matches no enrolled cluster")),
     );

@@ -108,12 +108,6 @@ impl Members {
         }
     }
 
-    /// How many clusters are known.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.known.len()
-    }
-
     /// Forgets every copy: another publisher has been at work, so any of them may be stale.
     pub fn forget(&mut self) {
         *self = Self::default();
@@ -140,6 +134,18 @@ impl Members {
         let found = read(objects, director, name).await?;
         self.note(name.clone(), found);
         Ok(self.known.get(name))
+    }
+
+    /// How many clusters are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
     }
 
     /// The labels of all registrations.

@@ -8,6 +8,7 @@
 //! Two publishers at once are correct: a publication becomes visible by one compare-and-swap of
 //! `fleet/head`, and the one that loses decides again from what the other has written.
 
+mod agenda;
 pub mod enrol;
 pub mod intend;
 pub mod members;
@@ -20,7 +21,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
@@ -34,6 +35,7 @@ use crate::objects::{Condition, Objects, ObjectsError, PutOutcome, Version};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent, SourceHead};
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::trust::Trust;
+use agenda::Agenda;
 use intend::{FleetSeen, Intended};
 use members::Members;
 use partition::{Policy, Stamp};
@@ -66,6 +68,8 @@ pub struct Options {
     pub mirrors: PathBuf,
     /// Lives of documents and the poll interval.
     pub policy: Policy,
+    /// How often sources are fetched that do not say it themselves.
+    pub interval: Duration,
 }
 
 /// How thorough a step is.
@@ -117,6 +121,8 @@ pub struct Publisher {
     members: Members,
     /// Source heads as they were last written, without their numbers.
     reported: BTreeMap<String, SourceHead>,
+    /// When which source is looked at next.
+    agenda: Agenda,
     /// The head's object as this publisher saw or left it last: another one tells of another publisher.
     left: Option<Version>,
 }
@@ -125,6 +131,23 @@ pub struct Publisher {
 struct Look {
     intended: Intended,
     seen: BTreeMap<String, SourceSeen>,
+    /// The interval of everything that was to be seen.
+    intervals: BTreeMap<String, Duration>,
+}
+
+impl Look {
+    /// Every source that was looked at, with its interval if all of it was as it should be.
+    fn outcome(&self) -> Vec<(String, Option<Duration>)> {
+        let is_good = |seen: &SourceSeen| match seen {
+            SourceSeen::Failed(_) | SourceSeen::Held(_) => false,
+            SourceSeen::Ready { services, .. } => services.values().all(Result::is_ok),
+        };
+        let interval = |(name, seen): (&String, &SourceSeen)| {
+            let interval = self.intervals.get(name).filter(|_| is_good(seen)).copied();
+            (name.clone(), interval)
+        };
+        self.seen.iter().map(interval).collect()
+    }
 }
 
 impl Publisher {
@@ -136,8 +159,8 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
-        let (members, reported) = (Members::default(), BTreeMap::new());
-        Self { objects, index, trust, keys, options, members, reported, left: None }
+        let (members, reported, agenda) = (Members::default(), BTreeMap::new(), Agenda::default());
+        Self { objects, index, trust, keys, options, members, reported, agenda, left: None }
     }
 
     /// One bounded step of due work.
@@ -160,7 +183,9 @@ impl Publisher {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
             };
+            let looked = look.as_ref().map(Look::outcome).unwrap_or_default();
             if let Some(report) = self.publish(&previous, look, stamp).await? {
+                self.note(&looked);
                 return Ok(report);
             }
             info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
@@ -171,10 +196,26 @@ impl Publisher {
         Err(PublishError::Lost)
     }
 
-    /// How many clusters are registered, as of the last step.
+    /// When the next source is due by its own interval, where any is.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+
+    /// How many clusters are registered, as far as this publisher knows.
     #[must_use]
     pub fn clusters(&self) -> usize {
-        self.members.count()
+        self.members.len()
+    }
+
+    fn note(&mut self, looked: &[(String, Option<Duration>)]) {
+        let now = Instant::now();
+        for (source, interval) in looked {
+            match interval {
+                Some(interval) => self.agenda.looked(source, *interval, now),
+                None => self.agenda.failed(source),
+            }
+        }
     }
 
     /// Learns who is enrolled, and what of it is not to be believed any more.
@@ -183,6 +224,7 @@ impl Publisher {
         if self.left != version {
             self.members.forget();
             self.reported.clear();
+            self.agenda.forget();
             self.left = version;
         } else if step == Step::Sync {
             self.members.compare(&self.objects, &self.trust.director()).await?;
@@ -230,8 +272,12 @@ impl Publisher {
         let approved = self.approved().await?;
         let members = self.members.labels();
         let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
-        let seen = self.see_sources(&intended.intent, approved).await;
-        Ok(Look { intended, seen })
+        let now = Instant::now();
+        let due = |job: &Job| job.is_changed || self.agenda.is_due(&job.place.name, now);
+        let jobs: Vec<Job> = jobs(self, &intended.intent).into_iter().filter(due).collect();
+        let intervals = jobs.iter().map(|job| (job.place.name.clone(), job.interval)).collect();
+        let seen = self.see_sources(jobs, approved).await;
+        Ok(Look { intended, seen, intervals })
     }
 
     /// Whether an operator has approved any of these changes.
@@ -261,10 +307,10 @@ impl Publisher {
         }
     }
 
-    async fn see_sources(&self, intent: &Intent, approved: BTreeSet<String>) -> BTreeMap<String, SourceSeen> {
+    async fn see_sources(&self, jobs: Vec<Job>, approved: BTreeSet<String>) -> BTreeMap<String, SourceSeen> {
         let (packed, arrived) = mpsc::channel(1);
         let approved = Arc::new(approved);
-        let looks = jobs(self, intent).into_iter().map(|job| {
+        let looks = jobs.into_iter().map(|job| {
             let (packed, approved) = (packed.clone(), Arc::clone(&approved));
             async move {
                 let name = job.place.name.clone();
@@ -308,6 +354,9 @@ struct Job {
     published: Option<String>,
     pairs: u64,
     orders: Vec<Order>,
+    interval: Duration,
+    /// Whether a service of it is declared otherwise than it was made, or not made at all.
+    is_changed: bool,
 }
 
 impl Job {
@@ -345,13 +394,17 @@ fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
         let orders = orders_of(name.as_str());
         let pairs = labels.len() as u64 * orders.len() as u64;
         let place = Place { name: name.to_string(), url, branch, files, mirrors };
-        Some(Job { place, accepted: None, published: source.commit.clone(), pairs, orders })
+        let interval = source.spec.interval.map_or(publisher.options.interval, |i| i.duration());
+        let is_changed = source.commit.is_none() || orders.iter().any(|order| !order.is_made());
+        let published = source.commit.clone();
+        Some(Job { place, accepted: None, published, pairs, orders, interval, is_changed })
     });
     let mut jobs: Vec<Job> = declared.collect();
     if let (Some(place), Some(commit)) = (publisher.fleet_place(), &intent.fleet) {
         let orders = orders_of(FLEET);
         if !orders.is_empty() {
-            jobs.push(Job { place, accepted: Some(commit.clone()), published: None, pairs: 0, orders });
+            let (accepted, interval) = (Some(commit.clone()), Duration::ZERO);
+            jobs.push(Job { place, accepted, published: None, pairs: 0, orders, interval, is_changed: true });
         }
     }
     jobs

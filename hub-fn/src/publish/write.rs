@@ -134,12 +134,7 @@ impl Publisher {
         reports: BTreeMap<String, SourceReport>,
         stamp: Stamp,
     ) -> Result<(Vec<HeldChange>, Vec<String>), PublishError> {
-        let (mut held, mut failed) = (vec![], vec![]);
         for (source, report) in reports {
-            held.extend(report.held.clone());
-            if report.state == record::SourceState::Failed {
-                failed.push(source.clone());
-            }
             let head = self.source_head(intent, &source, report);
             if self.reported.get(&source) == Some(&head) {
                 continue;
@@ -157,7 +152,10 @@ impl Publisher {
             self.reported.insert(source, head);
         }
         self.drop_source_heads(intent).await?;
-        Ok((held, failed))
+        // Of every source, looked at just now or before.
+        let held = self.reported.values().filter_map(|head| head.held.clone()).collect();
+        let failed = self.reported.values().filter(|head| head.state == record::SourceState::Failed);
+        Ok((held, failed.map(|head| head.source.clone()).collect()))
     }
 
     /// Writes a source head, unless another publisher has written a newer one.

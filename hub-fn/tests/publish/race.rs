@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::objects::Operation;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
-use farshore_hub_fn::publish::Step;
+use farshore_hub_fn::publish::{Publisher, Step};
 use tokio::sync::Notify;
 
 use crate::world::{Site, World, sync};
@@ -137,18 +137,22 @@ impl Race {
                 self.poll(&plain).await;
             }
         }
-        // Whatever was left behind, one more step of anybody makes it good.
-        sync(&mut b).await;
-        self.poll(&plain).await;
-        let published = self.world.published(&plain).await;
-        assert_eq!(published.intent.fleet.as_ref(), Some(&self.commits[2]), "no publication is lost");
-        assert!(published.head.expect("published").0.sequence >= after_b);
-        let have: Vec<Vec<&str>> = self.sites.iter().map(Site::names).collect();
-        assert_eq!(have, [vec!["edge"], vec!["far"], vec!["core"]], "stopped at {n}, {fate:?}");
-        assert_eq!(sync(&mut b).await.published, None, "and then there is nothing left to do");
+        self.settle(&plain, &mut b, after_b).await;
         std::fs::remove_dir_all(self.world.folder.path().join(record)).expect("a folder of ours");
         self.sites = start;
         true
+    }
+
+    /// Whatever was left behind, one more step of anybody makes it good.
+    async fn settle(&mut self, plain: &Arc<dyn Objects>, b: &mut Publisher, after_b: u64) {
+        sync(b).await;
+        self.poll(plain).await;
+        let published = self.world.published(plain).await;
+        assert_eq!(published.intent.fleet.as_ref(), Some(&self.commits[2]), "no publication is lost");
+        assert!(published.head.expect("published").0.sequence >= after_b);
+        let have: Vec<Vec<&str>> = self.sites.iter().map(Site::names).collect();
+        assert_eq!(have, [vec!["edge"], vec!["far"], vec!["core"]], "every site has what is declared for it");
+        assert_eq!(sync(b).await.published, None, "and then there is nothing left to do");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farshore_chaos::kit::GitRepo;
@@ -109,6 +110,7 @@ impl World {
             files: FileSources::Allowed,
             mirrors: self.folder.path().join(mirrors),
             policy: Policy::default(),
+            interval: Duration::ZERO,
         };
         Publisher::new(Arc::clone(through), Arc::clone(&self.index), trust, options)
     }

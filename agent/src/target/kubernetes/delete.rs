@@ -95,6 +95,7 @@ mod tests {
             uid: uid.map(Into::into),
             applied: None,
             fingerprint: None,
+            revision: None,
         };
         let marked: Metadata = serde_json::from_value(json!({
             "uid": "1", "labels": {SERVICE_LABEL: "web"}, "annotations": {CLUSTER_ANNOTATION: "shop-7"}
