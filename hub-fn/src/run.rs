@@ -261,7 +261,6 @@ async fn publish(
             outcome = publisher.step(step) => outcome,
             _ = stop.changed() => return,
         };
-        metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
         match &outcome {
             Ok(report) => {
                 metrics.count_step("ok");
@@ -278,9 +277,8 @@ async fn publish(
             round += 1;
             // Up to a tenth later, by hash: replicas do not fetch in step.
             let late = interval.mul_f64(0.1 * hashed_share(&[&id, &round.to_string()]));
-            // A source may have a shorter interval of its own.
-            let next = publisher.next_look().map_or(interval + late, |next| next.min(interval + late));
-            due = Instant::now() + if outcome.is_ok() { next } else { LOOK };
+            let rest = if outcome.is_ok() { interval + late } else { LOOK };
+            due = next_due(Instant::now(), rest, publisher.next_look().map(Instant::from_std));
             held = outcome.map(|report| report.held).unwrap_or_default();
         }
         // All three are cancel-safe: nothing is taken from any of them.
@@ -293,6 +291,12 @@ async fn publish(
             due = Instant::now();
         }
     }
+}
+
+/// A source may have a shorter interval of its own. One that is overdue, because the step failed before
+/// it was looked at, waits as long as any failure does: else the loop would never rest.
+fn next_due(now: Instant, rest: Duration, source: Option<Instant>) -> Instant {
+    source.map_or(now + rest, |source| source.max(now + LOOK).min(now + rest))
 }
 
 async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
@@ -449,6 +453,17 @@ mod tests {
         let ends = tokio::spawn(async {});
         let waits = tokio::spawn(async move { assert!(stopped.changed().await.is_ok()) });
         assert_eq!(until_told(stop, vec![ends, waits]).await.expect("no signal is needed"), Exit::Fault);
+    }
+
+    #[test]
+    fn a_source_that_is_overdue_does_not_keep_the_publisher_from_resting() {
+        let now = Instant::now() + LOOK;
+        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
+        assert_eq!(next_due(now, minute, None), now + minute);
+        assert_eq!(next_due(now, minute, Some(now + 10 * second)), now + 10 * second);
+        assert_eq!(next_due(now, minute, Some(now + 2 * minute)), now + minute);
+        assert_eq!(next_due(now, minute, Some(now - second)), now + LOOK);
+        assert_eq!(next_due(now, second, Some(now - second)), now + second);
     }
 
     #[test]

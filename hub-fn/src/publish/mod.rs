@@ -209,10 +209,10 @@ impl Publisher {
         Err(PublishError::Lost)
     }
 
-    /// How long until the next source is due by its own interval, where any has been looked at.
+    /// When the next source is due by its own interval, where any is.
     #[must_use]
-    pub fn next_look(&self) -> Option<Duration> {
-        self.agenda.next().map(|next| next.saturating_duration_since(Instant::now()))
+    pub fn next_look(&self) -> Option<Instant> {
+        self.agenda.next()
     }
 
     /// How many clusters are registered, as far as this publisher knows.
