@@ -12,6 +12,7 @@
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
 //! - [`publish`]: decides, signs, writes.
 //! - [`record`], [`objects`], [`index`]: where everything lies, the port to it, and the index before it.
+//! - [`stores`]: opens them, and takes the data folder.
 //! - [`trust`], [`keyring`], [`tls`]: the trust root, the keys, the certificate.
 
 pub mod answer;
@@ -31,6 +32,7 @@ pub mod run;
 pub mod seen;
 pub mod server;
 pub mod source;
+pub mod stores;
 pub mod tls;
 pub mod trust;
 pub mod view;

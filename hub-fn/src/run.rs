@@ -3,9 +3,7 @@
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
 //! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,28 +19,22 @@ use tracing::{error, info, warn};
 use crate::auth::Gate;
 use crate::config::{BadConfig, Config, HubArgs, Role};
 use crate::handlers::{Hub, now};
-use crate::index::{Index, memory};
+use crate::index::Index;
 use crate::keyring::{Keyring, KeyringError, RootOptions};
 use crate::metrics::Metrics;
-use crate::objects::{Objects, ObjectsError, ProofError, disk, prove_conditions};
+use crate::objects::{Objects, ObjectsError, ProofError, prove_conditions};
 use crate::publish::partition::Policy;
 use crate::publish::{FleetRepository, Options, PublishError, Publisher, Step, StepReport};
 use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
+use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::{TlsError, TlsFiles};
 use crate::trust::{Trust, TrustError};
-use crate::view::{STALENESS, View};
+use crate::view::View;
 
-/// The version of the data folder's layout.
-const DATA_VERSION: u32 = 1;
 /// How often the publisher looks for requests to enrol and approvals that other processes recorded.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long Redis keeps an entry: what was put there by a replica that had read too early is gone then.
-#[cfg(feature = "redis")]
-const INDEX_LIFE: Duration = Duration::from_secs(30);
-/// The most bytes of the index of one process.
-const OWN_INDEX_LIMIT: u64 = 64 << 20;
 /// How long the publisher rests between two steps, whatever is due.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often last-seen times are flushed.
@@ -325,46 +317,6 @@ async fn wait_for_signal() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the data folder for this process.
-fn lock_data(path: &Path) -> Result<File, HubError> {
-    let data = |why: String| HubError::Data { path: path.to_owned(), why };
-    let failed = |doing: &str, error: std::io::Error| match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            data(format!("{doing}: it is not writable"))
-        }
-        _ => data(format!("{doing}: {error}")),
-    };
-    fs::create_dir_all(path).map_err(|error| failed("making it", error))?;
-    let lock = File::options().create(true).append(true).open(path.join("lock"));
-    let lock = lock.map_err(|error| failed("opening its lock", error))?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            return Err(data("another hub uses it: stop that one, or use another folder".into()));
-        }
-        Err(fs::TryLockError::Error(error)) => return Err(failed("locking it", error)),
-    }
-    let version = path.join("version");
-    match fs::read_to_string(&version) {
-        Ok(text) if text.trim().parse() == Ok(DATA_VERSION) => {}
-        // Power failed while it was written, before there was anything else.
-        Ok(text) if text.trim().is_empty() => write_version(&version, failed)?,
-        Ok(text) => {
-            let found = text.trim();
-            return Err(data(format!(
-                "it is of version {found}, and this program knows version {DATA_VERSION}: use the program that made it, or a newer one"
-            )));
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => write_version(&version, failed)?,
-        Err(error) => return Err(failed("reading its version", error)),
-    }
-    Ok(lock)
-}
-
-fn write_version(path: &Path, failed: impl Fn(&str, std::io::Error) -> HubError) -> Result<(), HubError> {
-    fs::write(path, format!("{DATA_VERSION}\n")).map_err(|error| failed("writing its version", error))
-}
-
 /// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
 /// record, keys and root.
 async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, HubError> {
@@ -378,69 +330,6 @@ async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, Hub
         info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
     }
     Ok(tls)
-}
-
-/// The record: a bucket, or a folder.
-///
-/// # Errors
-/// [`HubError`].
-pub async fn open_objects(config: &Config) -> Result<Arc<dyn Objects>, HubError> {
-    match &config.args.objects {
-        None => open_disk(&config.args.data),
-        Some(address) => open_bucket(address).await,
-    }
-}
-
-/// The record in a data folder.
-///
-/// # Errors
-/// [`HubError`].
-pub fn open_disk(data: &Path) -> Result<Arc<dyn Objects>, HubError> {
-    let open = |error: disk::OpenError| HubError::Data { path: data.to_owned(), why: chain(&error) };
-    Ok(Arc::new(disk::Disk::open(&data.join("objects")).map_err(open)?))
-}
-
-/// The record in a bucket.
-///
-/// # Errors
-/// [`HubError`].
-#[cfg(feature = "s3")]
-pub async fn open_bucket(address: &str) -> Result<Arc<dyn Objects>, HubError> {
-    use crate::objects::s3;
-    let why = |error: s3::BadAddress| HubError::Address { flag: "--objects", why: error.to_string() };
-    let address: s3::S3Address = address.parse().map_err(why)?;
-    let connect = |error: s3::ConnectError| HubError::Address { flag: "--objects", why: chain(&error) };
-    Ok(Arc::new(s3::S3::connect(&address).await.map_err(connect)?))
-}
-
-/// The record in a bucket.
-///
-/// # Errors
-/// Always: this program was built without S3.
-#[cfg(not(feature = "s3"))]
-pub async fn open_bucket(_: &str) -> Result<Arc<dyn Objects>, HubError> {
-    Err(HubError::Address { flag: "--objects", why: "this program was built without S3 (feature s3)".into() })
-}
-
-/// An index of this process alone. No publisher of another process tells it anything, so that it may
-/// be believed no longer than a replica's own memory.
-fn own_index() -> Arc<dyn Index> {
-    Arc::new(memory::Memory::with(STALENESS, OWN_INDEX_LIMIT))
-}
-
-#[cfg(feature = "redis")]
-fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
-    use crate::index::redis::Redis;
-    let Some(url) = &config.args.redis else { return Ok(own_index()) };
-    match Redis::connect_with(url, INDEX_LIFE) {
-        Ok(redis) => Ok(Arc::new(redis)),
-        Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
-    }
-}
-
-#[cfg(not(feature = "redis"))]
-fn open_index(_: &Config) -> Result<Arc<dyn Index>, HubError> {
-    Ok(own_index())
 }
 
 #[cfg(test)]
@@ -464,19 +353,5 @@ mod tests {
         assert_eq!(next_due(now, minute, Some(now + 2 * minute)), now + minute);
         assert_eq!(next_due(now, minute, Some(now - second)), now + LOOK);
         assert_eq!(next_due(now, second, Some(now - second)), now + second);
-    }
-
-    #[test]
-    fn a_data_folder_is_taken_once_and_survives_a_cut_first_start() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::write(folder.path().join("version"), "").expect("a folder of ours");
-        let lock = lock_data(folder.path()).expect("nothing was begun");
-        assert!(matches!(lock_data(folder.path()), Err(HubError::Data { .. })), "it is taken");
-        drop(lock);
-        drop(lock_data(folder.path()).expect("it is free again"));
-        fs::write(folder.path().join("version"), "2\n").expect("a folder of ours");
-        let newer = lock_data(folder.path()).expect_err("from a newer version");
-        assert!(newer.to_string().contains("it is of version 2"), "{newer}");
-        assert_eq!(newer.exit(), Exit::BadInput);
     }
 }

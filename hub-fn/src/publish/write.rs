@@ -9,10 +9,11 @@ use farshore_shared::wire::Group;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{debug, info, warn};
 
+use super::look::{self, Look};
 use super::partition::{Publication, Stamp, partition};
 use super::settle::{SourceReport, settle};
 use super::state::{BODY_LIMIT, Published, put_addressed};
-use super::{Look, PublishError, Publisher, StepReport, sync};
+use super::{PublishError, Publisher, StepReport, sync};
 use crate::index::Entry;
 use crate::objects::{Condition, Key, ObjectsError, PutOutcome, update};
 use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, Table};
@@ -215,12 +216,12 @@ impl Publisher {
 
     /// Published commits stay in the mirrors, so that descent can be told after a force-push.
     async fn keep_commits(&self, intent: &Intent) {
-        let mut kept: Vec<(sync::Place, String)> = super::jobs(self, intent)
+        let mut kept: Vec<(sync::Place, String)> = look::jobs(self, intent)
             .into_iter()
             .filter_map(|job| Some((job.place.clone(), job.accepted.or(job.published)?)))
             .collect();
         kept.extend(self.fleet_place().zip(intent.fleet.clone()));
-        let done = super::blocking(move || {
+        let done = look::blocking(move || {
             for (place, commit) in kept {
                 if let Err(error) = place.keep(&commit) {
                     debug!(source = place.name, error = %chain(&error), "commit is not kept in the mirror");
