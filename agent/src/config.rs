@@ -41,8 +41,10 @@ pub struct AgentArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farshore agent --hub https://hub.example:8443 --join \"$TOKEN\" --name shop-7 --state /var/lib/farshore --target kubernetes
-  farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 --state ./state --target dir:./manifests --poll 10s";
+  farshore agent --hub https://hub.example:8443 --join \"$TOKEN\" --name shop-7 \\
+      --state /var/lib/farshore --target kubernetes
+  farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 \\
+      --state ./state --target dir:./manifests --poll 10s";
 
 /// Where manifests go.
 #[derive(Debug, Clone, PartialEq, Eq)]

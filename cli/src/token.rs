@@ -21,6 +21,7 @@ const USES_LIMIT: i64 = 10_000;
 
 /// `farshore token`.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct TokenArgs {
     #[command(subcommand)]
     command: TokenCommand,

@@ -15,6 +15,7 @@ use crate::time::now;
 
 /// `farshore trust`.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct TrustArgs {
     #[command(subcommand)]
     command: TrustCommand,

@@ -59,7 +59,8 @@ Examples:
   farshore hub --data /var/lib/farshore --fleet https://git.example/fleet.git
   farshore hub --data ./hub --fleet $PWD/fleet#main --allow-file-sources --interval 10s
   farshore hub --role serve --data /tmp/cache --redis redis://redis:6379 --objects s3://fleet
-  farshore hub --role publish --once --data /tmp/cache --keys /keys --objects s3://fleet --fleet https://git.example/fleet.git";
+  farshore hub --role publish --once --data /tmp/cache --keys /keys \\
+      --objects s3://fleet --fleet https://git.example/fleet.git";
 
 /// What a hub process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

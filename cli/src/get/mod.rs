@@ -27,6 +27,7 @@ use sources::{SourceRow, SourceState};
 
 /// `farshore get`.
 #[derive(Args)]
+#[command(after_help = ALL)]
 pub(crate) struct GetArgs {
     #[command(subcommand)]
     what: What,
@@ -44,6 +45,12 @@ enum What {
     #[command(after_help = SOURCES)]
     Sources(ListArgs<SourceState>),
 }
+
+const ALL: &str = "\
+Examples:
+  farshore get clusters --data ./hub
+  farshore get services --objects s3://fleet -o json
+  farshore get sources --data ./hub --state held";
 
 const CLUSTERS: &str = "\
 Examples:
