@@ -536,4 +536,24 @@ mod real_s3 {
         );
         assert!(error.to_string().contains("does not honour If-"), "{error}");
     }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_publisher_refuses_to_start_on_a_bucket_that_looks_and_then_writes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join(BUCKET)).expect("a bucket");
+        let server = s3s(folder.path()).await;
+        let hub = tokio::process::Command::new(env!("CARGO_BIN_EXE_farshore-hub"))
+            .arg("--data")
+            .arg(folder.path().join("data"))
+            .args(["--objects", &format!("s3://{BUCKET}?endpoint=http://{server}")])
+            .args(["--listen", "127.0.0.1:0"])
+            .envs([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")])
+            .kill_on_drop(true)
+            .output();
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), hub).await;
+        let ended = ended.expect("it ends by itself").expect("it starts");
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(3), "{told}");
+        assert!(told.contains("does not honour If-"), "{told}");
+    }
 }
