@@ -5,8 +5,9 @@
 //! the outbox and its `Notify`), and this loop.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
 use farshore_shared::retry::Schedule;
 use farshore_shared::wire::ServiceState;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 
 use crate::config::{AgentArgs, TargetSpec};
-use crate::courier::{Courier, Notice};
+use crate::courier::{Courier, Notice, POLL};
 use crate::identity::JoinError;
 use crate::reconcile::{Orders, Pass, Reconciler};
 use crate::render::Tools;
@@ -267,11 +268,11 @@ impl Desk {
 
     fn tell(&mut self) {
         let Some(pass) = self.pass.clone() else { return };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let poll_seconds = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds).unwrap_or(120);
+        let said = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds);
+        let poll_seconds = said.unwrap_or(POLL.as_secs());
         let news = News { pass, alarms: self.alarms.clone(), poll_seconds };
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.reporter.tell(&self.keys, &mut outbox, news, now) {
+        match self.reporter.tell(&self.keys, &mut outbox, news, clock::now()) {
             Ok(true) => self.told.notify_one(),
             Ok(false) => {}
             Err(failure) => error!(error = %chain(&failure), "a report could not be kept"),

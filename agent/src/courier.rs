@@ -7,8 +7,9 @@
 mod content;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use farshore_shared::clock;
 use farshore_shared::exit::chain;
 use farshore_shared::retry::{Schedule, hashed_share, spread};
 use farshore_shared::wire::{Artifact, Desired, Root};
@@ -25,7 +26,7 @@ use crate::verify::{self, Accepted, Change, Clock, Held, Kind, Refusal};
 use content::artifacts;
 
 /// The poll interval until a group document has said another.
-const POLL: Duration = Duration::from_secs(120);
+pub(crate) const POLL: Duration = Duration::from_secs(120);
 /// The longest delay that a server may ask for until a roster has said another.
 const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// About how often everything is fetched and verified anew.
@@ -269,7 +270,7 @@ impl Courier {
 
     /// Verifies documents, fetches what they need, and only then makes them what is held.
     async fn take(&mut self, link: &mut Link, desired: &Desired) -> Result<Vec<String>, PollError> {
-        let clock = Clock { now: since_epoch().as_secs() };
+        let clock = Clock { now: clock::now() };
         let accepted = verify::desired(&self.held, desired, &self.keys.identity(), &link.root, clock)?;
         let Accepted { documents, marks, change, alarms } = accepted;
         if change == Change::Same && self.prune == Prune::Allowed {
@@ -342,7 +343,7 @@ impl Courier {
             None => {
                 self.interval().min(Duration::from_secs(5)).mul_f64(0.5 + 0.5 * hashed_share(&["soon", name]))
             }
-            Some(_) => until_next_poll(name, self.interval(), since_epoch()),
+            Some(_) => until_next_poll(name, self.interval(), clock::since_epoch()),
         };
         let most = self
             .held
@@ -399,11 +400,6 @@ fn wants_newer_root(error: &PollError) -> bool {
         PollError::Hub(error) => matches!(error, HubError::NotOurHub { .. }),
         PollError::Store(_) | PollError::Root(_) => false,
     }
-}
-
-fn since_epoch() -> Duration {
-    // A clock before 1970 counts as 1970: it is distrusted anyway.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

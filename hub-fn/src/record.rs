@@ -217,10 +217,7 @@ impl IntentService {
     #[must_use]
     pub fn renderer<'a>(&'a self, published: &'a Published) -> &'a RendererSpec {
         let made = &published.made;
-        let is_made_so = made.source == self.spec.source
-            && made.path == self.spec.path
-            && std::mem::discriminant(&made.renderer) == std::mem::discriminant(&self.spec.renderer);
-        if is_made_so { &self.spec.renderer } else { &made.renderer }
+        if made.serves(&self.spec) { &self.spec.renderer } else { &made.renderer }
     }
 }
 
@@ -258,6 +255,14 @@ impl Made {
     #[must_use]
     pub fn of(spec: &ServiceSpec) -> Self {
         Self { source: spec.source.clone(), path: spec.path.clone(), renderer: spec.renderer.clone() }
+    }
+
+    /// Whether the same content is what a declaration asks for; the renderer's options may differ.
+    #[must_use]
+    pub fn serves(&self, spec: &ServiceSpec) -> bool {
+        self.source == spec.source
+            && self.path == spec.path
+            && std::mem::discriminant(&self.renderer) == std::mem::discriminant(&spec.renderer)
     }
 }
 

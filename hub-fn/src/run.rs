@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farshore_shared::clock::now;
 use farshore_shared::exit::{Exit, chain};
 use farshore_shared::retry::hashed_share;
 use futures::StreamExt as _;
@@ -18,7 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::auth::Gate;
 use crate::config::{BadConfig, Config, HubArgs, Role};
-use crate::handlers::{Hub, now};
+use crate::handlers::Hub;
 use crate::index::Index;
 use crate::keyring::{Keyring, KeyringError, RootOptions};
 use crate::metrics::Metrics;

@@ -8,11 +8,13 @@
 //! - [`token`]: join tokens.
 //! - [`pass`]: the short-lived JWT with which an agent calls the hub.
 //! - [`etag`]: the `ETag` of `GET /v1/desired`.
+//! - [`clock`]: this machine's clock.
 //! - [`compress`]: bounded zstd for documents.
 //! - [`retry`]: how a failed call is repeated, and hashed jitter.
 //! - [`logs`], [`exit`]: how every program logs and ends.
 //! - [`duration`]: durations as people write them.
 
+pub mod clock;
 pub mod compress;
 pub mod digest;
 pub mod dsse;

@@ -1,8 +1,8 @@
 //! The pass with which this site calls, dated by the hub's clock.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use farshore_shared::clock;
 use farshore_shared::digest::Digest;
 use farshore_shared::pass;
 use farshore_shared::wire::UnixSeconds;
@@ -38,7 +38,7 @@ impl Passes {
 
     /// A pass with at least half of its life before it.
     pub(super) fn current(&mut self) -> String {
-        let now = self.hub_time(here());
+        let now = self.hub_time(clock::now());
         if let Some((issued, pass)) = &self.last
             && now.abs_diff(*issued) < pass::LIFETIME / 2
         {
@@ -57,7 +57,7 @@ impl Passes {
     /// Learns the hub's clock from an answer. Tells whether the last pass was dated wrongly.
     pub(super) fn learn(&mut self, headers: &HeaderMap) -> Dated {
         let Some(there) = date(headers) else { return Dated::Well };
-        let here = here();
+        let here = clock::now();
         let far = self.hub_time(here).abs_diff(there) > TOLERANCE;
         if far {
             self.offset = i64::try_from(there).unwrap_or(i64::MAX) - i64::try_from(here).unwrap_or(0);
@@ -72,10 +72,6 @@ impl Passes {
 pub(super) enum Dated {
     Well,
     Wrongly,
-}
-
-fn here() -> UnixSeconds {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The `Date` of an answer (RFC 9110, section 6.6.1).

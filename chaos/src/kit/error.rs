@@ -1,10 +1,11 @@
 //! What can go wrong in the kit, said so that a failed test needs no second look.
 
-use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
+
+use farshore_shared::exit::chain;
 
 /// Why the kit could not do what a test asked.
 ///
@@ -93,13 +94,7 @@ impl KitError {
 
 impl fmt::Debug for KitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")?;
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&chain(self))
     }
 }
 

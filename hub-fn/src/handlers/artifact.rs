@@ -1,10 +1,11 @@
 //! `GET /v1/artifacts/{digest}`: bytes, whole or from an offset, only for clusters that may have them.
 
+use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
-use super::{Hub, now};
+use super::Hub;
 use crate::answer::{Answer, Refusal, streamed};
 use crate::objects::{ByteRange, ObjectsError};
 use crate::record;

@@ -1,5 +1,6 @@
 //! `GET /v1/desired`: the signed documents that changed, or 304.
 
+use farshore_shared::clock::now;
 use farshore_shared::etag::{DesiredTag, Mark};
 use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, Roster};
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
@@ -7,7 +8,7 @@ use http::{HeaderValue, Request, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Hub, now};
+use super::Hub;
 use crate::answer::{Answer, Refusal, empty, json_for};
 use crate::view::{Freshness, Signed, ViewError};
 

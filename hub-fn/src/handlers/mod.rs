@@ -9,9 +9,7 @@ pub mod status;
 pub mod trust;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use farshore_shared::wire::UnixSeconds;
 use tokio::sync::Notify;
 
 use crate::auth::Gate;
@@ -32,10 +30,4 @@ pub struct Hub {
     pub metrics: Arc<Metrics>,
     /// Wakes a publisher in the same process.
     pub wake: Arc<Notify>,
-}
-
-/// The time.
-#[must_use]
-pub fn now() -> UnixSeconds {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,12 +1,13 @@
 //! `POST /v1/status`: what a site says of itself, in the record before the 204.
 
 use bytes::Bytes;
+use farshore_shared::clock::now;
 use farshore_shared::dsse::{Envelope, Signers};
 use farshore_shared::wire::{STATUS_LIMIT, Status};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
-use super::{Hub, now};
+use super::Hub;
 use crate::answer::{Answer, Refusal, body, empty};
 use crate::objects::{Stored, update};
 use crate::record;

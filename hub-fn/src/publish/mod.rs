@@ -22,7 +22,9 @@ mod write;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use farshore_shared::clock::since_epoch;
 
 use tracing::info;
 
@@ -206,7 +208,7 @@ impl Publisher {
     }
 
     fn stamp(&self, previous: &Published, lowest: u64) -> Stamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = since_epoch();
         let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let known = self.members.highest_sequence().saturating_add(1).max(lowest);
         let sequence = previous.next_sequence(millis).max(known);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::settle::{Content, SourceSeen};
 use crate::artifact::{self, Closure, Kind, Packed, TreePath};
 use crate::declare::{self, Reading, RendererSpec, ServiceSpec};
-use crate::record::{self, HeldChange, HoldCause, Published};
+use crate::record::{HeldChange, HoldCause, Published};
 use crate::source::{Branch, CommitId, Descent, FileSources, GitUrl, Limits, Mirror, SourceError};
 
 /// The most files of a fleet repository that are looked at.
@@ -122,12 +122,7 @@ impl Order {
     /// Whether the artifact was made for what is declared now.
     #[must_use]
     pub fn is_made(&self) -> bool {
-        self.published.as_ref().is_some_and(|published| {
-            let record::Made { source, path, renderer } = &published.made;
-            *source == self.spec.source
-                && *path == self.spec.path
-                && std::mem::discriminant(renderer) == std::mem::discriminant(&self.spec.renderer)
-        })
+        self.published.as_ref().is_some_and(|published| published.made.serves(&self.spec))
     }
 }
 

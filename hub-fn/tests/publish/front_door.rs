@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
-use farshore_hub_fn::handlers::{Hub, now};
+use farshore_hub_fn::handlers::Hub;
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::record;
@@ -15,6 +15,7 @@ use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::server::{Limits, Server};
 use farshore_hub_fn::tls::TlsFiles;
 use farshore_hub_fn::view::View;
+use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;

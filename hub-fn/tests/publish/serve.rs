@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
-use farshore_hub_fn::handlers::{Hub, artifact, desired, now};
+use farshore_hub_fn::handlers::{Hub, artifact, desired};
 use farshore_hub_fn::index::Entry;
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::{Condition, Objects};
@@ -12,6 +12,7 @@ use farshore_hub_fn::publish::Publisher;
 use farshore_hub_fn::record;
 use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::view::View;
+use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Signers;
 use farshore_shared::etag::DesiredTag;
