@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farshore_shared::names::Name;
 use farshore_shared::pass::{self, BadPass};
-use farshore_shared::wire::{Registration, UnixSeconds};
+use farshore_shared::wire::{PASS_HEADER, Registration, UnixSeconds};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use moka::future::Cache;
@@ -18,7 +18,7 @@ const REMEMBERED: u64 = 200_000;
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
     /// No pass was shown.
-    #[error("no pass was shown: send `authorization: Bearer <pass>`")]
+    #[error("no pass was shown: send `farshore-pass: <pass>`")]
     Missing,
     /// The pass is not accepted.
     #[error("{0}")]
@@ -63,8 +63,9 @@ impl Gate {
     /// # Errors
     /// [`Denied`].
     pub async fn admit(&self, headers: &HeaderMap, now: UnixSeconds) -> Result<Caller, Denied> {
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let pass = header.and_then(|value| value.strip_prefix("Bearer ")).ok_or(Denied::Missing)?;
+        let own = headers.get(PASS_HEADER).and_then(|value| value.to_str().ok());
+        let bearer = || headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
+        let pass = own.or_else(bearer).ok_or(Denied::Missing)?;
         if let Some(caller) = self.remembered.get(pass).await
             && now <= caller.expires.saturating_add(pass::LEEWAY)
         {

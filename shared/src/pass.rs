@@ -13,10 +13,11 @@ use crate::keys::{PublicKey, SigningKey};
 use crate::names::Name;
 use crate::wire::UnixSeconds;
 
-/// How long a pass is valid, in seconds.
-pub const LIFETIME: u64 = 600;
-/// The longest validity that a hub accepts, and how far in the future a pass may be dated, in seconds.
-pub const LIFETIME_LIMIT: u64 = 900;
+/// How long a pass is valid, in seconds. It is not what ends a removed cluster's access: a hub looks up the
+/// cluster's key at each request. Each new pass costs a signature check and some 300 bytes on the wire.
+pub const LIFETIME: u64 = 3600;
+/// The longest validity that a hub accepts, in seconds.
+pub const LIFETIME_LIMIT: u64 = 5400;
 /// How far the two clocks may differ, in seconds.
 pub const LEEWAY: u64 = 60;
 /// The longest pass that is looked at, in bytes.

@@ -31,6 +31,15 @@ pub const BEHIND_HEADER: &str = "farshore-behind";
 /// The response header with which a hub asks for the next poll after so many seconds.
 pub const POLL_AFTER_HEADER: &str = "farshore-poll-after";
 
+/// The request header that carries a pass. `Authorization: Bearer` is read as well; this one exists because
+/// HPACK (RFC 7541) encoders never index that one, so that each poll would carry the whole pass again.
+pub const PASS_HEADER: &str = "farshore-pass";
+/// The request header that says what the agent holds, as `If-None-Match` does, for the same reason.
+pub const HOLDS_HEADER: &str = "farshore-holds";
+/// The response header that names what was sent, to whoever asked with [`HOLDS_HEADER`] or [`PASS_HEADER`];
+/// others get it as `ETag`.
+pub const TAG_HEADER: &str = "farshore-tag";
+
 /// Seconds since 1970-01-01 UTC.
 pub type UnixSeconds = u64;
 

@@ -8,13 +8,10 @@ use farshore_shared::compress;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::wire::{
-    self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, POLL_AFTER_HEADER, Problem, ROOT_LIMIT,
-    SMALL_LIMIT,
+    self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, HOLDS_HEADER, PASS_HEADER,
+    POLL_AFTER_HEADER, Problem, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER,
 };
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
-    RANGE, RETRY_AFTER,
-};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, RANGE, RETRY_AFTER};
 use http::request::Builder;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -174,7 +171,7 @@ impl HubClient {
     pub async fn desired(&mut self, etag: Option<&str>) -> Result<Heard<DesiredAnswer>, HubError> {
         let mut request = get("/v1/desired".to_owned()).header(ACCEPT_ENCODING, ZSTD);
         if let Some(etag) = etag {
-            request = request.header(IF_NONE_MATCH, etag);
+            request = request.header(HOLDS_HEADER, etag);
         }
         let response = self.send(request, Bytes::new(), Auth::Pass).await?;
         let poll_after = seconds(response.headers(), POLL_AFTER_HEADER);
@@ -183,7 +180,7 @@ impl HubClient {
             return Ok(Heard { answer: DesiredAnswer::NotModified { behind }, poll_after });
         }
         let response = self.successful(response).await?;
-        let etag = text(response.headers(), ETAG.as_str()).map(ToOwned::to_owned);
+        let etag = text(response.headers(), TAG_HEADER).map(ToOwned::to_owned);
         let desired = self.json(response, "the desired state", DESIRED_LIMIT).await?;
         Ok(Heard { answer: DesiredAnswer::Documents { desired, etag }, poll_after })
     }
@@ -255,9 +252,8 @@ impl HubClient {
     ) -> Result<Response<Incoming>, HubError> {
         let mut request = request.clone();
         if let (Auth::Pass, Some(passes)) = (auth, &mut self.passes) {
-            let pass = format!("Bearer {}", passes.current());
-            let pass = pass.parse().expect("a pass is letters, digits, dots and dashes");
-            request.headers_mut().insert(AUTHORIZATION, pass);
+            let pass = passes.current().parse().expect("a pass is letters, digits, dots and dashes");
+            request.headers_mut().insert(PASS_HEADER, pass);
         }
         if let Some(kept) = self.connection.as_mut().filter(|connection| connection.is_open()) {
             let sent = kept.send(&self.hub, request.clone(), self.patience).await;

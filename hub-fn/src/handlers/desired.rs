@@ -2,9 +2,9 @@
 
 use farshore_shared::clock::now;
 use farshore_shared::etag::{DesiredTag, Mark};
-use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, Roster};
+use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, HOLDS_HEADER, PASS_HEADER, Roster, TAG_HEADER};
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,7 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     let now = now();
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.seen.note(&caller.cluster, now);
-    let held = request
-        .headers()
-        .get(IF_NONE_MATCH)
-        .and_then(|value| value.to_str().ok()?.parse::<DesiredTag>().ok());
+    let (held, name) = held(request.headers());
     let mut offered = offer(hub, &caller.cluster, Freshness::Recent).await?;
     if needs_a_look(held.as_ref(), offered.as_ref()) {
         offered = offer(hub, &caller.cluster, Freshness::Now).await?;
@@ -40,9 +37,9 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
         return Err(Refusal::later("nothing is published for this cluster yet", Duration::from_secs(5)));
     };
     match held {
-        Some(held) if held == offered.tag => not_modified(&offered.tag),
+        Some(held) if held == offered.tag => not_modified(name, &offered.tag),
         Some(held) if is_newer(&held, &offered.tag) || offered.is_below_its_floor() => {
-            let mut response = not_modified(&held)?;
+            let mut response = not_modified(name, &held)?;
             response.headers_mut().insert(BEHIND_HEADER, HeaderValue::from_static("1"));
             Ok(response)
         }
@@ -57,7 +54,7 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
                 roster: (!has_roster).then(|| offered.roster.envelope.clone()),
                 group: (!has_group).then(|| offered.group.envelope.clone()),
             };
-            tagged(json_for(request, &desired), &offered.tag)
+            tagged(json_for(request, &desired), name, &offered.tag)
         }
     }
 }
@@ -106,13 +103,22 @@ async fn offer(
     Ok(Some(Offer { tag, roster, group }))
 }
 
-fn not_modified(tag: &DesiredTag) -> Answer {
-    tagged(empty(StatusCode::NOT_MODIFIED), tag)
+/// What the caller holds, and the name of the header that it reads a tag from.
+fn held(headers: &HeaderMap) -> (Option<DesiredTag>, HeaderName) {
+    let own = headers.get(HOLDS_HEADER);
+    let is_own = own.is_some() || headers.contains_key(PASS_HEADER);
+    let name = if is_own { HeaderName::from_static(TAG_HEADER) } else { ETAG };
+    let value = own.or_else(|| headers.get(IF_NONE_MATCH));
+    (value.and_then(|value| value.to_str().ok()?.parse().ok()), name)
 }
 
-fn tagged(mut response: http::Response<crate::answer::Body>, tag: &DesiredTag) -> Answer {
+fn not_modified(name: HeaderName, tag: &DesiredTag) -> Answer {
+    tagged(empty(StatusCode::NOT_MODIFIED), name, tag)
+}
+
+fn tagged(mut response: http::Response<crate::answer::Body>, name: HeaderName, tag: &DesiredTag) -> Answer {
     let value = HeaderValue::try_from(tag.to_string()).expect("a tag is printable ASCII");
-    response.headers_mut().insert(ETAG, value);
+    response.headers_mut().insert(name, value);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     Ok(response)
 }

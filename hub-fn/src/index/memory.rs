@@ -5,22 +5,28 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures::{StreamExt as _, stream};
 use moka::future::Cache;
 use moka::ops::compute::Op;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::{Entry, Index, IndexError, TTL, check_size};
+use super::{Entry, Index, IndexError, News, NewsStream, TTL, check_size};
 
 /// What all entries together may hold, unless said otherwise.
 const MOST_BYTES_OF_ALL: u64 = 64 * 1024 * 1024;
 /// What an entry costs beside its key and bytes, so that many empty ones are bounded, too.
 const OVERHEAD: usize = 128;
 const MOST_LEASES: usize = 10_000;
+/// How much of the news may wait for a slow listener, who then looks at everything.
+const NEWS_WAITING: usize = 64;
 
 /// An index in memory: bounded in bytes, and gone with the process.
 #[derive(Debug)]
 pub struct Memory {
     entries: Cache<String, Entry>,
     leases: Mutex<HashMap<String, Lease>>,
+    news: broadcast::Sender<News>,
 }
 
 #[derive(Debug)]
@@ -46,7 +52,8 @@ impl Memory {
             })
             .time_to_live(ttl)
             .build();
-        Self { entries, leases: Mutex::default() }
+        let (news, _) = broadcast::channel(NEWS_WAITING);
+        Self { entries, leases: Mutex::default(), news }
     }
 }
 
@@ -92,5 +99,21 @@ impl Index for Memory {
         }
         leases.insert(name.to_owned(), Lease { holder: holder.to_owned(), until: now + ttl });
         Ok(true)
+    }
+
+    async fn tell(&self, news: &News) -> Result<(), IndexError> {
+        // Nobody may be listening.
+        let _ = self.news.send(news.clone());
+        Ok(())
+    }
+
+    fn hear(&self) -> NewsStream {
+        let heard = stream::unfold(self.news.subscribe(), async |mut heard| match heard.recv().await {
+            Ok(news) => Some((news, heard)),
+            Err(RecvError::Lagged(_)) => Some((News::Missed, heard)),
+            Err(RecvError::Closed) => None,
+        });
+        // Without its index nobody tells anything any more; a stream that ended would be polled again.
+        heard.chain(stream::pending()).boxed()
     }
 }

@@ -14,8 +14,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub mod memory;
+mod news;
 #[cfg(feature = "redis")]
 pub mod redis;
+
+pub use news::{News, NewsStream};
 
 /// How long an entry is kept unless said otherwise.
 pub const TTL: Duration = Duration::from_secs(300);
@@ -64,6 +67,15 @@ pub trait Index: Send + Sync + Debug {
     /// # Errors
     /// When the index is away.
     async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<bool, IndexError>;
+
+    /// Tells every process that listens at this moment. It may be lost, and it may come twice.
+    ///
+    /// # Errors
+    /// When the index is away.
+    async fn tell(&self, news: &News) -> Result<(), IndexError>;
+
+    /// What is told from now on. The stream never ends; [`News::Missed`] says that some may be lost.
+    fn hear(&self) -> NewsStream;
 }
 
 /// A call to the index that failed; the caller goes on without it.

@@ -12,16 +12,21 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use futures::{StreamExt as _, stream};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubStream};
 use redis::{Client, ErrorKind, RedisError, RedisResult, Script};
 
-use super::{Entry, Index, IndexError, MOST_BYTES, TTL, check_size};
+use tracing::debug;
+
+use super::{Entry, Index, IndexError, MOST_BYTES, News, NewsStream, TTL, check_size};
 
 /// More than any answer of a Redis in the same place takes, and not more than a poll may lose.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How long nobody asks again after Redis did not answer.
 const REST: Duration = Duration::from_secs(1);
 const PREFIX: &str = "farshore:";
+/// The channel of [`News`].
+const NEWS: &str = "farshore:news";
 const MAGIC: &[u8] = b"fs1 ";
 const DIGITS: usize = 20;
 const HEAD: usize = MAGIC.len() + DIGITS + 32;
@@ -186,6 +191,57 @@ impl Index for Redis {
         let mut call = self.lease.key(format!("{PREFIX}lease:{name}"));
         call.arg(holder).arg(millis(ttl));
         self.call(name, async |connection| call.invoke_async(connection).await).await
+    }
+
+    async fn tell(&self, news: &News) -> Result<(), IndexError> {
+        let text = serde_json::to_string(news).expect("news have string keys only");
+        let published = async |connection: &mut ConnectionManager| {
+            redis::cmd("PUBLISH").arg(NEWS).arg(&text).query_async(connection).await
+        };
+        self.call(NEWS, published).await
+    }
+
+    fn hear(&self) -> NewsStream {
+        let client = self.client.clone();
+        stream::unfold((client, None), async |(client, mut open)| {
+            loop {
+                let Some(heard) = &mut open else {
+                    open = subscribe(&client).await;
+                    if open.is_some() {
+                        return Some((News::Missed, (client, open)));
+                    }
+                    tokio::time::sleep(REST).await;
+                    continue;
+                };
+                match heard.next().await {
+                    None => open = None,
+                    Some(message) => {
+                        // Something else than news on our channel: whoever sent it means something.
+                        let news = serde_json::from_slice(message.get_payload_bytes());
+                        return Some((news.unwrap_or(News::Missed), (client, open)));
+                    }
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+/// A connection of its own that hears all news; none while Redis is away.
+async fn subscribe(client: &Client) -> Option<PubSubStream> {
+    let subscribed = async {
+        let mut connection = client.get_async_pubsub().await?;
+        connection.subscribe(NEWS).await?;
+        RedisResult::Ok(connection.into_on_message())
+    };
+    let subscribed = tokio::time::timeout(ANSWER_WITHIN, subscribed).await;
+    match subscribed {
+        Ok(Ok(heard)) => Some(heard),
+        Ok(Err(error)) => {
+            debug!(%error, "index is away: no news are heard");
+            None
+        }
+        Err(_elapsed) => None,
     }
 }
 
