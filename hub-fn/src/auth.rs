@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farshore_shared::keys::PublicKey;
 use farshore_shared::names::Name;
 use farshore_shared::pass::{self, BadPass};
 use farshore_shared::wire::{PASS_HEADER, Registration, UnixSeconds};
@@ -39,6 +40,14 @@ pub struct Caller {
     /// Its registration.
     pub registration: Arc<Signed<Registration>>,
     expires: UnixSeconds,
+}
+
+impl Caller {
+    /// What it signs with.
+    #[must_use]
+    pub fn key(&self) -> &PublicKey {
+        &self.registration.document.key
+    }
 }
 
 /// Verifies passes.

@@ -12,6 +12,7 @@
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
 //! - [`publish`]: decides, signs, writes.
 //! - [`record`], [`objects`], [`index`]: where everything lies, the port to it, and the index before it.
+//! - [`directory`]: the clusters of the fleet, read by shard.
 //! - [`stores`]: opens them, and takes the data folder.
 //! - [`trust`], [`keyring`], [`tls`]: the trust root, the keys, the certificate.
 
@@ -20,6 +21,7 @@ pub mod artifact;
 pub mod auth;
 pub mod config;
 pub mod declare;
+pub mod directory;
 pub mod handlers;
 pub mod index;
 pub mod keyring;

@@ -25,7 +25,7 @@ pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let envelope: Envelope =
         serde_json::from_slice(&bytes).map_err(|error| bad(format!("status is not an envelope: {error}")))?;
-    let signers = Signers::one(&caller.registration.document.key);
+    let signers = Signers::one(caller.key());
     let status: Status =
         envelope.open(&signers, STATUS_LIMIT).map_err(|error| bad(format!("status: {error}")))?;
     if status.cluster != caller.cluster {
