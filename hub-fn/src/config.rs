@@ -49,10 +49,16 @@ pub struct HubArgs {
     /// How often sites are told to poll
     #[arg(long, env = "FARSHORE_SITE_POLL", value_name = "DURATION", default_value = "2m")]
     pub site_poll: HumanDuration,
+    /// The most bytes that all clusters may take in memory; the rest is read again when it is needed
+    #[arg(long, env = "FARSHORE_VIEW_LIMIT", value_name = "BYTES", default_value_t = crate::view::MEMORY_LIMIT)]
+    pub view_limit: usize,
     /// Allow sources that are folders of this machine (file://)
     #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
     pub allow_file_sources: bool,
 }
+
+/// The least memory for clusters: less would hold next to nothing.
+const VIEW_LEAST: usize = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,6 +146,9 @@ impl Config {
             if value.0.as_secs() == 0 || value.0.as_secs() > 86_400 {
                 mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
             }
+        }
+        if args.view_limit < VIEW_LEAST {
+            mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
         }
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());
