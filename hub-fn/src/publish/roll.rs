@@ -296,7 +296,7 @@ pub(super) async fn found<T: Document>(
 ///
 /// # Errors
 /// [`ObjectsError`].
-pub async fn signed<T: Document>(
+pub(super) async fn signed<T: Document>(
     objects: &Arc<dyn Objects>,
     signers: &Signers<'_>,
     key: Key,

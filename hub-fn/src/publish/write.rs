@@ -25,7 +25,7 @@ use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, TABLE_SHA
 const IN_FLIGHT: usize = 16;
 
 /// The most bytes of a body in its envelope: with its roster it has to fit one answer.
-pub const GROUP_LIMIT: usize = DESIRED_LIMIT - 2 * SMALL_LIMIT;
+const GROUP_LIMIT: usize = DESIRED_LIMIT - 2 * SMALL_LIMIT;
 
 /// How one body was written.
 enum Sealed {
