@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::intend::{self, FleetSeen, Intended};
 use super::settle::SourceSeen;
 use super::sync::{self, FleetFetched, Order, Place, Wanted};
-use super::{FleetRepository, Options, PublishError, Publisher, members};
+use super::{FleetRepository, Options, PublishError, Publisher, roll};
 use crate::objects::{Condition, ObjectsError, PutOutcome};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent};
 use crate::source::{Branch, FileSources};
@@ -88,7 +88,8 @@ impl Publisher {
             }
         };
         let approved = self.approved().await?;
-        let members = self.members.labels();
+        let fleet = fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()).map(|fetched| &fetched.reading.fleet);
+        let members = self.members.population(previous, fleet);
         let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
         let now = Instant::now();
         let due = |job: &Job| job.is_changed || self.agenda.is_due(&job.place.name, now);
@@ -117,7 +118,7 @@ impl Publisher {
             after = Some(last.key.clone());
             for listed in page {
                 let found =
-                    members::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
+                    roll::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
                 let Some((Approval { held, .. }, _)) = found else { continue };
                 if held.is_named_rightly() {
                     approved.insert(held.change);
@@ -204,14 +205,13 @@ pub(super) fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
         };
         of_source.map(order).collect()
     };
-    let labels = publisher.members.labels();
     let declared = intent.sources.iter().filter_map(|(name, source)| {
         let url = source.spec.git.url.to_string().parse().ok()?;
         let branch =
             source.spec.git.branch.as_ref().map_or(Ok(Branch::Default), |b| b.as_str().parse()).ok()?;
         let Options { files, mirrors, .. } = publisher.options.clone();
         let orders = orders_of(name.as_str());
-        let pairs = labels.len() as u64 * orders.len() as u64;
+        let pairs = publisher.members.len() as u64 * orders.len() as u64;
         let place = Place { name: name.to_string(), url, branch, files, mirrors };
         let interval = source.spec.interval.map_or(publisher.options.interval, |i| i.duration());
         let is_changed = source.commit.is_none() || orders.iter().any(|order| !order.is_made());

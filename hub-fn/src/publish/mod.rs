@@ -9,32 +9,42 @@
 //! `fleet/head`, and the one that loses decides again from what the other has written.
 
 mod agenda;
+pub mod directory;
 pub mod enrol;
+pub mod groups;
 pub mod intend;
 mod look;
 pub mod members;
 pub mod partition;
+mod removals;
+mod roll;
+mod rosters;
 pub mod settle;
 pub mod state;
 pub mod sync;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farshore_shared::clock::since_epoch;
-
+use farshore_shared::digest::Digest;
+use farshore_shared::keys::KeyId;
+use farshore_shared::names::Name;
+use farshore_shared::wire::GroupId;
 use tracing::info;
 
+use crate::directory::DirectoryError;
 use crate::index::Index;
 use crate::keyring::PublisherKeys;
 use crate::objects::{Objects, ObjectsError, Version};
-use crate::record::{self, HeldChange, SourceHead};
+use crate::record::{self, Entry, HeldChange, SourceHead};
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::trust::Trust;
 use agenda::Agenda;
+use directory::Directory;
 use look::{Look, Outcome};
 use members::Members;
 use partition::{Policy, Stamp};
@@ -85,6 +95,12 @@ pub struct StepReport {
     pub groups: usize,
     /// Rosters written.
     pub rosters: usize,
+    /// Bytes of bodies and rosters written.
+    pub bytes: u64,
+    /// Clusters that have no roster yet, or one of a group to which they do not belong any more.
+    pub moving: u64,
+    /// Whether there is more to write at once: the step was as long as a step may be.
+    pub is_unfinished: bool,
     /// Changes that wait for an approval.
     pub held: Vec<HeldChange>,
     /// Sources that could not be read.
@@ -100,6 +116,9 @@ pub enum PublishError {
     /// What was published last cannot be read back.
     #[error("reading what was published last")]
     State(#[from] StateError),
+    /// The directory of clusters.
+    #[error("keeping the directory of clusters")]
+    Directory(#[from] DirectoryError),
     /// Other publishers were faster every time.
     #[error("publishing ({ATTEMPTS} attempts lost against another publisher)")]
     Lost,
@@ -114,6 +133,24 @@ pub struct Publisher {
     keys: PublisherKeys,
     options: Options,
     members: Members,
+    /// How far the directory was read; none before it was loaded.
+    directory: Option<Directory>,
+    /// What the directory does not tell yet.
+    untold: BTreeMap<Name, Entry>,
+    /// Who was moved by what is published now, and from which group.
+    moved: Vec<(Name, GroupId)>,
+    /// Up to whom rosters were compared with the record last.
+    compared: Option<Name>,
+    /// When everybody was looked at last.
+    swept: Option<Instant>,
+    /// Tokens of which every use is taken, and by whom.
+    used_up: BTreeMap<Digest, BTreeSet<KeyId>>,
+    /// What was published last, as it was read or written.
+    published: Option<Arc<Published>>,
+    /// The head whose table follows from its intent, as this publisher has seen for itself.
+    planned: Option<Version>,
+    /// Groups whose bodies are too large to be signed, with their sizes.
+    refused: BTreeMap<GroupId, usize>,
     /// Source heads as they were last written, without their numbers.
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
@@ -131,8 +168,26 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
-        let (members, reported, agenda) = (Members::default(), BTreeMap::new(), Agenda::default());
-        Self { objects, index, trust, keys, options, members, reported, agenda, left: None }
+        Self {
+            objects,
+            index,
+            trust,
+            keys,
+            members: Members::new(options.policy),
+            options,
+            directory: None,
+            untold: BTreeMap::new(),
+            moved: Vec::new(),
+            compared: None,
+            swept: None,
+            used_up: BTreeMap::new(),
+            published: None,
+            planned: None,
+            refused: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            agenda: Agenda::default(),
+            left: None,
+        }
     }
 
     /// One bounded step of due work.
@@ -140,17 +195,20 @@ impl Publisher {
     /// # Errors
     /// [`PublishError`]. A source that fails is no error: it is in the report.
     pub async fn step(&mut self, step: Step) -> Result<StepReport, PublishError> {
-        if step == Step::Enrolments && self.objects.list(record::PENDING, None, 1).await?.is_empty() {
+        if step == Step::Enrolments && !self.is_anything_due().await? {
             return Ok(StepReport::default());
         }
         let mut lowest = 0;
         for _ in 0..ATTEMPTS {
             // First what was published, then Git: what is fetched is never older than what it is
             // compared with.
-            let previous = Published::load(&self.objects, &self.trust.director()).await?;
+            let known = self.published.take();
+            let previous = Published::load_unless(known, &self.objects, &self.trust.director()).await?;
+            self.published = Some(Arc::clone(&previous));
             self.meet_members(&previous, step).await?;
             let stamp = self.stamp(&previous, lowest);
-            enrol::handle_pending(&self.objects, &self.keys, &mut self.members, stamp).await?;
+            self.remove_asked(stamp).await?;
+            let decided = self.handle_pending(stamp).await?;
             let look = match step {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
@@ -160,6 +218,10 @@ impl Publisher {
                 if let Some(outcome) = outcome {
                     self.note(&outcome);
                 }
+                for key in decided {
+                    self.objects.delete(&key).await?;
+                }
+                self.compact_directory(stamp).await?;
                 return Ok(report);
             }
             info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
@@ -168,6 +230,19 @@ impl Publisher {
             lowest = stamp.sequence + 1;
         }
         Err(PublishError::Lost)
+    }
+
+    /// Whether there is work beside Git.
+    async fn is_anything_due(&self) -> Result<bool, ObjectsError> {
+        if self.is_roster_due() || !self.untold.is_empty() {
+            return Ok(true);
+        }
+        for waiting in [record::PENDING, record::REMOVALS] {
+            if !self.objects.list(waiting, None, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// When the next source is due by its own interval, where any is.
@@ -191,20 +266,6 @@ impl Publisher {
             }
         }
         self.agenda.keep(&outcome.declared);
-    }
-
-    /// Learns who is enrolled, and what of it is not to be believed any more.
-    async fn meet_members(&mut self, previous: &Published, step: Step) -> Result<(), ObjectsError> {
-        let version = previous.head.as_ref().map(|(_, version)| version.clone());
-        if self.left != version {
-            self.members.forget();
-            self.reported.clear();
-            self.agenda.forget();
-            self.left = version;
-        } else if step == Step::Sync {
-            self.members.compare(&self.objects, &self.trust.director()).await?;
-        }
-        self.members.refresh(&self.objects, &self.trust.director()).await
     }
 
     fn stamp(&self, previous: &Published, lowest: u64) -> Stamp {

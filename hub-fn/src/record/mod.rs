@@ -5,6 +5,7 @@
 
 mod directory;
 mod intent;
+mod removal;
 mod source;
 mod table;
 
@@ -23,6 +24,7 @@ pub use directory::{
     ShardRef,
 };
 pub use intent::{Head, Intent, IntentCluster, IntentService, IntentSource, Made, Published};
+pub use removal::Removal;
 pub use source::{Approval, HeldChange, HoldCause, SourceHead, SourceState};
 pub use table::{GroupRef, TABLE_SHARDS, Table};
 
@@ -84,6 +86,8 @@ pub const SOURCES: &str = "sources/";
 pub const REGISTRATIONS: &str = "registrations/";
 /// Where all approvals begin.
 pub const APPROVALS: &str = "approvals/";
+/// Where all removals begin.
+pub const REMOVALS: &str = "removals/";
 /// Where requests to enrol wait for the publisher.
 pub const PENDING: &str = "enrolments/pending/";
 
@@ -159,6 +163,12 @@ pub fn approval(change: &str) -> Option<Key> {
     Key::new(format!("{APPROVALS}{change}")).ok()
 }
 
+/// An operator's [`Removal`] of a cluster.
+#[must_use]
+pub fn removal(cluster: &Name) -> Key {
+    key(format!("{REMOVALS}{cluster}"))
+}
+
 /// When clusters were last heard.
 #[must_use]
 pub fn seen(shard: u16) -> Key {
@@ -194,6 +204,7 @@ document!(DirectoryHead, "directory-head");
 document!(LogPart, "directory-log");
 document!(SourceHead, "source-head");
 document!(Approval, "approval");
+document!(Removal, "removal");
 
 /// The use of a join token: which key has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,6 +244,7 @@ mod tests {
             refused(digest),
             token_use(digest, 3),
             approval("0123456789ab").expect("an id is a part of a key"),
+            removal(&cluster),
             seen(7),
             root(1),
         ];
@@ -255,6 +267,7 @@ mod tests {
         enrolments/refused/DIGEST
         enrolments/used/DIGEST/3
         approvals/0123456789ab
+        removals/harbour
         seen/07
         trust/roots/1
         ");

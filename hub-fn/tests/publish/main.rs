@@ -1,5 +1,6 @@
 //! The publisher over real Git repositories and a record on disk.
 
+mod directory;
 mod enrol;
 mod front_door;
 mod race;
