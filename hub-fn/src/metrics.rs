@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 
+use crate::publish::SourceStates;
 use crate::routes::Route;
 
 /// The metrics of one process.
@@ -20,7 +22,12 @@ pub struct Metrics {
     /// Clusters that are registered, as the publisher counted last.
     pub clusters: IntGauge,
     steps: IntCounterVec,
+    sources: IntGaugeVec,
+    failing: IntGaugeVec,
 }
+
+/// How many failing sources are shown by name.
+const SOURCES_SHOWN: usize = 1_000;
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -56,12 +63,27 @@ impl Metrics {
             &["outcome"],
         )
         .expect(made);
+        let sources = IntGaugeVec::new(
+            Opts::new("farshore_hub_sources", "Sources that this publisher looks at, by state."),
+            &["state"],
+        )
+        .expect(made);
+        let failing = IntGaugeVec::new(
+            Opts::new(
+                "farshore_hub_source_failures",
+                "How often in a row a source failed; absent while it does not; at most 1000 are shown.",
+            ),
+            &["source"],
+        )
+        .expect(made);
+        registry.register(Box::new(sources.clone())).expect(made);
+        registry.register(Box::new(failing.clone())).expect(made);
         registry.register(Box::new(requests.clone())).expect(made);
         registry.register(Box::new(seconds.clone())).expect(made);
         registry.register(Box::new(sequence.clone())).expect(made);
         registry.register(Box::new(clusters.clone())).expect(made);
         registry.register(Box::new(steps.clone())).expect(made);
-        Self { registry, requests, seconds, sequence, clusters, steps }
+        Self { registry, requests, seconds, sequence, clusters, steps, sources, failing }
     }
 
     /// Counts one request.
@@ -73,6 +95,20 @@ impl Metrics {
     /// Counts one step of the publisher.
     pub fn count_step(&self, outcome: &str) {
         self.steps.with_label_values(&[outcome]).inc();
+    }
+
+    /// Shows how the sources stand.
+    pub fn note_sources(&self, states: &SourceStates) {
+        let (failed, held) = (states.failing.len(), states.held);
+        let ready = states.looked.saturating_sub(failed + held);
+        for (state, count) in [("ready", ready), ("held", held), ("failed", failed)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.sources.with_label_values(&[state]).set(count);
+        }
+        self.failing.reset();
+        for (source, times) in states.failing.iter().take(SOURCES_SHOWN) {
+            self.failing.with_label_values(&[source]).set(i64::from(*times));
+        }
     }
 
     /// Prometheus text, version 0.0.4.

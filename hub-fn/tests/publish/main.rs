@@ -4,5 +4,6 @@ mod enrol;
 mod front_door;
 mod race;
 mod serve;
+mod sources;
 mod sync;
 mod world;
