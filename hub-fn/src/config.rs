@@ -46,6 +46,12 @@ pub struct HubArgs {
     /// How often sources are fetched
     #[arg(long, env = "FARSHORE_INTERVAL", value_name = "DURATION", default_value = "2m")]
     pub interval: HumanDuration,
+    /// How many sources are fetched at once
+    #[arg(long, env = "FARSHORE_FETCHES", value_name = "N", default_value_t = 8)]
+    pub fetches: usize,
+    /// How many bytes the mirrors on this disk may have; beyond, the least recently used are dropped
+    #[arg(long, env = "FARSHORE_MIRROR_CACHE", value_name = "BYTES", default_value_t = 10 << 30)]
+    pub mirror_cache: u64,
     /// How often sites are told to poll
     #[arg(long, env = "FARSHORE_SITE_POLL", value_name = "DURATION", default_value = "2m")]
     pub site_poll: HumanDuration,
@@ -149,6 +155,9 @@ impl Config {
         }
         if args.view_limit < VIEW_LEAST {
             mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
+        }
+        if !(1..=1_000).contains(&args.fetches) {
+            mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
         }
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());

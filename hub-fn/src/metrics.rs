@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    TextEncoder,
+    Encoder as _, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
 };
 
 use crate::directory::Counts;
+use crate::publish::SourceStates;
 use crate::routes::Route;
 
 /// The metrics of one process.
@@ -25,6 +26,8 @@ pub struct Metrics {
     /// Polls with nothing new: looked up once.
     steady: IntCounter,
     view: ViewGauges,
+    sources: IntGaugeVec,
+    failing: IntGaugeVec,
 }
 
 /// What a replica has in memory.
@@ -72,6 +75,9 @@ impl ViewGauges {
     }
 }
 
+/// How many failing sources are shown by name.
+const SOURCES_SHOWN: usize = 1_000;
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -106,6 +112,21 @@ impl Metrics {
             &["outcome"],
         )
         .expect(made);
+        let sources = IntGaugeVec::new(
+            Opts::new("farshore_hub_sources", "Sources that this publisher looks at, by state."),
+            &["state"],
+        )
+        .expect(made);
+        let failing = IntGaugeVec::new(
+            Opts::new(
+                "farshore_hub_source_failures",
+                "How often in a row a source failed; absent while it does not; at most 1000 are shown.",
+            ),
+            &["source"],
+        )
+        .expect(made);
+        registry.register(Box::new(sources.clone())).expect(made);
+        registry.register(Box::new(failing.clone())).expect(made);
         registry.register(Box::new(requests.clone())).expect(made);
         registry.register(Box::new(seconds.clone())).expect(made);
         registry.register(Box::new(sequence.clone())).expect(made);
@@ -113,7 +134,7 @@ impl Metrics {
         registry.register(Box::new(steps.clone())).expect(made);
         let steady = requests.with_label_values(&[Route::Desired.label(), "304"]);
         let view = ViewGauges::registered(&registry);
-        Self { registry, requests, seconds, sequence, clusters, steps, steady, view }
+        Self { registry, requests, seconds, sequence, clusters, steps, steady, view, sources, failing }
     }
 
     /// Counts a poll that was answered from memory. Its time, some microseconds, is not observed.
@@ -135,6 +156,20 @@ impl Metrics {
     /// Counts one step of the publisher.
     pub fn count_step(&self, outcome: &str) {
         self.steps.with_label_values(&[outcome]).inc();
+    }
+
+    /// Shows how the sources stand.
+    pub fn note_sources(&self, states: &SourceStates) {
+        let (failed, held) = (states.failing.len(), states.held);
+        let ready = states.looked.saturating_sub(failed + held);
+        for (state, count) in [("ready", ready), ("held", held), ("failed", failed)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.sources.with_label_values(&[state]).set(count);
+        }
+        self.failing.reset();
+        for (source, times) in states.failing.iter().take(SOURCES_SHOWN) {
+            self.failing.with_label_values(&[source]).set(i64::from(*times));
+        }
     }
 
     /// Prometheus text, version 0.0.4.

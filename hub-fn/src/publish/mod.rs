@@ -11,15 +11,19 @@
 mod agenda;
 pub mod directory;
 pub mod enrol;
+mod fetches;
 pub mod groups;
 pub mod intend;
+mod lead;
 mod look;
 pub mod members;
+mod mirrors;
 pub mod partition;
 mod removals;
 mod roll;
 mod rosters;
 pub mod settle;
+mod stand;
 pub mod state;
 pub mod sync;
 mod write;
@@ -41,14 +45,20 @@ use crate::index::Index;
 use crate::keyring::PublisherKeys;
 use crate::objects::{Objects, ObjectsError, Version};
 use crate::record::{self, Entry, HeldChange, SourceHead};
-use crate::source::{Branch, FileSources, GitUrl};
+use crate::source::{Branch, FileSources, GitUrl, Limits};
 use crate::trust::Trust;
 use agenda::Agenda;
 use directory::Directory;
-use look::{Look, Outcome};
+use fetches::Fetches;
+use lead::Leases;
+use look::Look;
 use members::Members;
+use mirrors::{Keeper, Mirrors};
 use partition::{Policy, Stamp};
 use state::{Published, StateError};
+
+pub use lead::Sharing;
+pub use stand::SourceStates;
 
 /// How often a publication is decided again after it lost a race.
 const ATTEMPTS: usize = 16;
@@ -75,6 +85,37 @@ pub struct Options {
     pub policy: Policy,
     /// How often sources are fetched that do not say it themselves.
     pub interval: Duration,
+    /// How they are fetched.
+    pub sync: SyncOptions,
+}
+
+/// How sources are fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncOptions {
+    /// How many at once.
+    pub fetches: usize,
+    /// How long a publication waits for those that it has begun to fetch: what is slower comes with a
+    /// later one.
+    pub grace: Duration,
+    /// What one fetch may take.
+    pub limits: Limits,
+    /// How many bytes all mirrors on this disk may have.
+    pub mirror_cache: u64,
+    /// Whether other publishers may share the work.
+    pub sharing: Sharing,
+}
+
+impl Default for SyncOptions {
+    /// Eight fetches, one second of grace, mirrors of 10 GiB, and nobody to share with.
+    fn default() -> Self {
+        Self {
+            fetches: 8,
+            grace: Duration::from_secs(1),
+            limits: Limits::default(),
+            mirror_cache: 10 << 30,
+            sharing: Sharing::Alone,
+        }
+    }
 }
 
 /// How thorough a step is.
@@ -155,12 +196,21 @@ pub struct Publisher {
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
     agenda: Agenda,
+    /// Which sources are this publisher's.
+    leases: Leases,
+    /// Looks that are under way, and what they brought.
+    fetches: Fetches,
+    /// The mirrors on this disk.
+    keeper: Keeper,
+    /// Everything that was declared at the last look.
+    declared: BTreeSet<String>,
     /// The head's object as this publisher saw or left it last: another one tells of another publisher.
     left: Option<Version>,
 }
 
 impl Publisher {
-    /// A publisher over a record whose trust root is that of the keys.
+    /// A publisher over a record whose trust root is that of the keys. It starts the keeper of its
+    /// mirrors, and so must be made on a runtime.
     #[must_use]
     pub fn new(
         objects: Arc<dyn Objects>,
@@ -168,7 +218,12 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
+        let SyncOptions { fetches, mirror_cache, sharing, .. } = options.sync;
+        let keeper = Keeper::start(Arc::clone(&objects), options.mirrors.clone(), mirror_cache);
         Self {
+            leases: Leases::new(Arc::clone(&index), sharing),
+            fetches: Fetches::new(fetches),
+            keeper,
             objects,
             index,
             trust,
@@ -186,6 +241,7 @@ impl Publisher {
             refused: BTreeMap::new(),
             reported: BTreeMap::new(),
             agenda: Agenda::default(),
+            declared: BTreeSet::new(),
             left: None,
         }
     }
@@ -209,14 +265,13 @@ impl Publisher {
             let stamp = self.stamp(&previous, lowest);
             self.remove_asked(stamp).await?;
             let decided = self.handle_pending(stamp).await?;
-            let look = match step {
+            let mut look = match step {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
             };
-            let outcome = look.as_ref().map(Look::outcome);
-            if let Some(report) = self.publish(&previous, look, stamp).await? {
-                if let Some(outcome) = outcome {
-                    self.note(&outcome);
+            if let Some(report) = self.publish(&previous, look.as_mut(), stamp).await? {
+                if let Some(outcome) = look.as_mut().map(Look::outcome) {
+                    self.note(outcome).await;
                 }
                 for key in decided {
                     self.objects.delete(&key).await?;
@@ -245,27 +300,14 @@ impl Publisher {
         Ok(false)
     }
 
-    /// When the next source is due by its own interval, where any is.
-    #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
-        self.agenda.next()
-    }
-
     /// How many clusters are registered, as far as this publisher knows.
     #[must_use]
     pub fn clusters(&self) -> usize {
         self.members.len()
     }
 
-    fn note(&mut self, outcome: &Outcome) {
-        let now = Instant::now();
-        for (source, interval) in &outcome.looked {
-            match interval {
-                Some(interval) => self.agenda.looked(source, *interval, now),
-                None => self.agenda.failed(source),
-            }
-        }
-        self.agenda.keep(&outcome.declared);
+    fn mirrors(&self) -> Mirrors {
+        self.keeper.mirrors()
     }
 
     fn stamp(&self, previous: &Published, lowest: u64) -> Stamp {

@@ -53,7 +53,6 @@ impl Publisher {
         let is_foreign = self.left != version;
         if is_foreign {
             self.reported.clear();
-            self.agenda.forget();
             self.left = version;
         }
         self.learn(is_foreign).await?;

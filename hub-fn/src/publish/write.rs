@@ -7,16 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
-use farshore_shared::exit::chain;
 use farshore_shared::wire::{DESIRED_LIMIT, GroupId, SMALL_LIMIT};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{debug, info, warn};
 
-use super::look::{self, Look};
+use super::look::Look;
 use super::partition::{self, Body, Plan, Scope, Stamp, plan};
 use super::settle::{SourceReport, settle};
 use super::state::{BODY_LIMIT, Published, put_addressed};
-use super::{PublishError, Publisher, StepReport, sync};
+use super::{PublishError, Publisher, StepReport};
 use crate::index::{Entry, News};
 use crate::objects::{Condition, Key, ObjectsError, PutOutcome, update};
 use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, TABLE_SHARDS, Table};
@@ -40,15 +39,15 @@ impl Publisher {
     pub(super) async fn publish(
         &mut self,
         previous: &Arc<Published>,
-        look: Option<Look>,
+        look: Option<&mut Look>,
         stamp: Stamp,
     ) -> Result<Option<StepReport>, PublishError> {
         let (intent, reports) = match look {
             None => (Cow::Borrowed(&previous.intent), None),
             Some(look) => {
-                let mut intent = look.intended.intent.clone();
+                let mut intent = look.intent.clone();
                 let mut reports = settle(&mut intent, &look.seen, stamp.sequence);
-                merge_fleet_report(&mut reports, &look);
+                look.complete(&mut reports);
                 (Cow::Owned(intent), Some(reports))
             }
         };
@@ -61,7 +60,6 @@ impl Publisher {
         if let Some(mut reports) = reports {
             self.merge_refused(&mut reports);
             (report.held, report.failed) = self.write_source_heads(&intent, reports, stamp).await?;
-            self.keep_commits(&intent).await;
         }
         Ok(Some(report))
     }
@@ -318,43 +316,4 @@ impl Publisher {
         }
         Ok(())
     }
-
-    /// Published commits stay in the mirrors, so that descent can be told after a force-push.
-    async fn keep_commits(&self, intent: &Intent) {
-        let mut kept: Vec<(sync::Place, String)> = look::jobs(self, intent)
-            .into_iter()
-            .filter_map(|job| Some((job.place.clone(), job.accepted.or(job.published)?)))
-            .collect();
-        kept.extend(self.fleet_place().zip(intent.fleet.clone()));
-        let done = look::blocking(move || {
-            for (place, commit) in kept {
-                if let Err(error) = place.keep(&commit) {
-                    debug!(source = place.name, error = %chain(&error), "commit is not kept in the mirror");
-                }
-            }
-        });
-        if let Err(error) = done.await {
-            warn!(%error, "keeping published commits");
-        }
-    }
-}
-
-/// The fleet repository has one report for its declarations and the services that live in it.
-fn merge_fleet_report(reports: &mut BTreeMap<String, SourceReport>, look: &Look) {
-    let intended = &look.intended;
-    let services = reports.remove(FLEET);
-    let mut report = SourceReport {
-        state: intended.state,
-        messages: intended.messages.clone(),
-        held: intended.held.clone(),
-        services: BTreeMap::new(),
-    };
-    if let Some(services) = services {
-        if report.state == record::SourceState::Ready {
-            report.state = services.state;
-        }
-        report.messages.extend(services.messages);
-        report.services = services.services;
-    }
-    reports.insert(FLEET.to_owned(), report);
 }

@@ -80,6 +80,28 @@ pub fn source_head(source: &str) -> Key {
     key(format!("sources/{source}/head"))
 }
 
+/// Which packs the mirror of a source has, in the record.
+#[must_use]
+pub fn mirror_head(source: &str) -> Key {
+    key(format!("{MIRRORS}{source}/head"))
+}
+
+/// One pack of the mirror of a source, by the digest of its bytes.
+#[must_use]
+pub fn mirror_pack(source: &str, digest: Digest) -> Key {
+    key(format!("{MIRRORS}{source}/{digest}.pack"))
+}
+
+/// A Git server says that a source has something new; written where there is no index to tell it by.
+#[must_use]
+pub fn hook(source: &str) -> Key {
+    key(format!("{HOOKS}{source}"))
+}
+
+/// Where all mirrors begin.
+pub const MIRRORS: &str = "mirrors/";
+/// Where the words of Git servers wait for the publisher.
+pub const HOOKS: &str = "hooks/";
 /// Where all source heads begin.
 pub const SOURCES: &str = "sources/";
 /// Where all registrations begin.
@@ -233,6 +255,9 @@ mod tests {
             group(digest, 17),
             artifact(digest),
             source_head("podinfo"),
+            mirror_head("podinfo"),
+            mirror_pack("podinfo", digest),
+            hook("podinfo"),
             roster(&cluster),
             registration(&cluster),
             directory_head(),
@@ -256,6 +281,9 @@ mod tests {
         groups/DIGEST/17
         artifacts/sha256/DIGEST
         sources/podinfo/head
+        mirrors/podinfo/head
+        mirrors/podinfo/DIGEST.pack
+        hooks/podinfo
         rosters/0628/harbour
         registrations/0628/harbour
         index/head

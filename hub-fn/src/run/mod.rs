@@ -26,10 +26,11 @@ use crate::keyring::{Keyring, RootOptions};
 use crate::metrics::Metrics;
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
-use crate::publish::{FleetRepository, Options, Publisher};
+use crate::publish::{FleetRepository, Options, Publisher, Sharing, SyncOptions};
 use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
+use crate::source::Limits;
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
@@ -72,6 +73,7 @@ async fn start(
         Some(publisher) if config.args.once => return once(publisher).await,
         publisher => publisher,
     };
+    let news = index.hear();
     let view = View::with_limit(Arc::clone(&objects), index, config.args.view_limit);
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
@@ -90,7 +92,8 @@ async fn start(
     let flushing =
         tokio::spawn(flush(drained.clone(), Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
     let publishing = publisher.map(|publisher| {
-        tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
+        let heard = (config.args.interval.0, news);
+        tokio::spawn(publish(publisher, heard, metrics, wake, stopped.clone()))
     });
     let tasks = [Some(serving), following, Some(flushing), publishing].into_iter().flatten();
     let exit = until_told(stop, tasks.collect()).await?;
@@ -139,7 +142,11 @@ fn options(config: &Config) -> Options {
     let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
     let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
-    Options { fleet, files: config.files, mirrors, policy, interval }
+    let grace = if config.args.once { Limits::default().total } else { SyncOptions::default().grace };
+    let sharing = if config.args.redis.is_some() { Sharing::Shared } else { Sharing::Alone };
+    let (fetches, mirror_cache) = (config.args.fetches, config.args.mirror_cache);
+    let sync = SyncOptions { fetches, grace, mirror_cache, sharing, ..SyncOptions::default() };
+    Options { fleet, files: config.files, mirrors, policy, interval, sync }
 }
 
 async fn flush(view: View, seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {

@@ -6,5 +6,6 @@ mod front_door;
 mod race;
 mod replica;
 mod serve;
+mod sources;
 mod sync;
 mod world;

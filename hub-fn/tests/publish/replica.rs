@@ -109,6 +109,7 @@ impl Fleet {
     async fn publish(&self) {
         let group = GroupRef {
             values: BTreeMap::new(),
+            keys: None,
             sequence: SEQUENCE,
             digest: Digest::of(b"group"),
             content: Digest::of(b"content"),
