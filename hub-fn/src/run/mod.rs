@@ -1,9 +1,12 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times and, where there is a
+//! publisher, the *folder* of reports (the end only), the *writer* of reports (a queue; it ends with its last
+//! handle).
 
 mod error;
+mod folding;
 mod publishing;
 
 use std::sync::Arc;
@@ -29,12 +32,14 @@ use crate::publish::{FleetRepository, Options, Publisher};
 use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
+use crate::status::{Compactor, Statuses, Writer};
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
 
 pub use error::HubError;
+use folding::{fold, fold_once};
 use publishing::{once, publish};
 
 /// How often last-seen times are flushed.
@@ -68,15 +73,27 @@ async fn start(
     publisher: Option<Publisher>,
 ) -> Result<Exit, HubError> {
     let publisher = match publisher {
-        Some(publisher) if config.args.once => return once(publisher).await,
+        Some(publisher) if config.args.once => {
+            let exit = once(publisher).await;
+            fold_once(&Compactor::new(View::new(objects, Arc::clone(&index)), index)).await;
+            return exit;
+        }
         publisher => publisher,
     };
-    let view = View::new(Arc::clone(&objects), index);
+    let view = View::new(Arc::clone(&objects), Arc::clone(&index));
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
     let gate = Gate::new(view.clone());
-    let hub =
-        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let compactor = publisher.is_some().then(|| Compactor::new(view.clone(), Arc::clone(&index)));
+    let hub = Hub {
+        statuses: Statuses::new(&view, Arc::clone(&index)),
+        view,
+        gate,
+        seen: Arc::clone(&seen),
+        metrics: Arc::clone(&metrics),
+        reports: Writer::start(Arc::clone(&objects)),
+        wake: Arc::clone(&wake),
+    };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
@@ -84,14 +101,16 @@ async fn start(
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
+    let flushing =
+        tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&index), Arc::clone(&objects), stopped.clone()));
+    let folding = compactor.map(|compactor| tokio::spawn(fold(compactor, stopped.clone())));
     let publishing = publisher.map(|publisher| {
         tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
+    let tasks = [Some(serving), Some(flushing), folding, publishing].into_iter().flatten();
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
-    flush_now(&seen, &*objects).await;
+    flush_now(&seen, &*index, &*objects).await;
     Ok(exit)
 }
 
@@ -138,18 +157,23 @@ fn options(config: &Config) -> Options {
     Options { fleet, files: config.files, mirrors, policy, interval }
 }
 
-async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
+async fn flush(
+    seen: Arc<Seen>,
+    index: Arc<dyn Index>,
+    objects: Arc<dyn Objects>,
+    mut stop: watch::Receiver<bool>,
+) {
     loop {
         // Cancel-safe: the time starts anew.
         tokio::select! {
-            () = tokio::time::sleep(FLUSH) => flush_now(&seen, &*objects).await,
+            () = tokio::time::sleep(FLUSH) => flush_now(&seen, &*index, &*objects).await,
             _ = stop.changed() => return,
         }
     }
 }
 
-async fn flush_now(seen: &Seen, objects: &dyn Objects) {
-    if let Err(failure) = seen.flush(objects).await {
+async fn flush_now(seen: &Seen, index: &dyn Index, objects: &dyn Objects) {
+    if let Err(failure) = seen.flush(index, objects).await {
         warn!(error = %chain(&failure), "last-seen times are not in the record yet");
     }
 }

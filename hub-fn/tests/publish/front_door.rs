@@ -13,12 +13,13 @@ use farshore_hub_fn::record;
 use farshore_hub_fn::routes::Door;
 use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::server::{Limits, Server};
+use farshore_hub_fn::status::{Compactor, Statuses, Writer};
 use farshore_hub_fn::tls::TlsFiles;
 use farshore_hub_fn::view::View;
 use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::digest::Digest;
-use farshore_shared::dsse::Envelope;
+use farshore_shared::dsse::{Envelope, Signature};
 use farshore_shared::keys::SigningKey;
 use farshore_shared::pass;
 use farshore_shared::wire::{STATUS_LIMIT, Status};
@@ -95,10 +96,12 @@ impl House {
         let address = server.address().expect("bound");
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
         let hub = Hub {
+            statuses: Statuses::new(&view, Arc::clone(&world.index)),
             gate: Gate::new(view.clone()),
             view,
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
+            reports: Writer::start(Arc::clone(&objects)),
             wake: Arc::default(),
         };
         let (stop, stopped) = watch::channel(false);
@@ -259,7 +262,6 @@ async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
 async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
     let house = House::public().await;
     let mut client = house.client(Speaks::Http2).await;
-    let key = record::status(&name("harbour"));
     for (signer, body) in [
         ("another", house.status(&SigningKey::generate(), 1)),
         ("nobody", b"{}".to_vec()),
@@ -268,14 +270,23 @@ async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
         let answer = client.send(house.request("POST", "/v1/status"), body).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "signed by {signer}");
     }
-    assert!(house.objects.get(&key, 1 << 20).await.expect("a disk").is_none());
+    let log = house.objects.list(record::STATUS_LOG, None, 9).await.expect("a disk");
+    assert!(log.is_empty(), "nothing of it is in the record: {log:?}");
     for sequence in [2, 2, 1] {
-        let body = house.status(&house.key, sequence);
-        let answer = client.send(house.request("POST", "/v1/status"), body).await;
+        let mut envelope: Envelope =
+            serde_json::from_slice(&house.status(&house.key, sequence)).expect("an envelope");
+        // What nobody verified is not kept, however much there is of it.
+        let stranger = SigningKey::generate().public().id();
+        envelope.signatures.push(Signature { keyid: stranger, sig: "x".repeat(1000) });
+        let answer = client.send(house.request("POST", "/v1/status"), envelope.to_bytes()).await;
         assert_eq!(answer.status, StatusCode::NO_CONTENT);
     }
-    let stored = house.objects.get(&key, 1 << 20).await.expect("a disk").expect("a status");
-    assert_eq!(stored.bytes, house.status(&house.key, 2));
+    let view = View::new(Arc::clone(&house.objects), Arc::clone(&house.world.index));
+    let folded = Compactor::new(view.clone(), Arc::clone(&house.world.index)).fold().await.expect("a disk");
+    assert_eq!(folded.reports, 3);
+    let statuses = Statuses::new(&view, Arc::clone(&house.world.index));
+    let report = statuses.report(&name("harbour")).await.expect("a disk").expect("a status");
+    assert_eq!(report.envelope.to_bytes(), house.status(&house.key, 2));
 }
 
 #[tokio::test]
