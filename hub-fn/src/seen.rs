@@ -69,7 +69,8 @@ impl Seen {
     }
 }
 
-async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(), ObjectsError> {
+/// Merges times into one table of the record, by the later time.
+pub(crate) async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(), ObjectsError> {
     update(objects, &record::seen(shard), SEEN_LIMIT, |stored| {
         // A damaged table is begun anew: it holds nothing that does not come again.
         let mut table: SeenTable =

@@ -26,8 +26,9 @@ use crate::index::Index;
 use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Stored};
 use crate::record::{
     self, OLD_STATUSES, Place, Report, SHARDS, SPLIT_AT, STATUS_LOG, STATUS_LOG_LIMIT, STATUS_SHARD_LIMIT,
-    StatusLog, Summary,
+    SeenTable, StatusLog, Summary,
 };
+use crate::seen::merge;
 use crate::view::{Freshness, View};
 
 /// How many parts of the log are listed at once.
@@ -42,6 +43,8 @@ const ATTEMPTS: u32 = 32;
 const LEASE: Duration = Duration::from_secs(60);
 /// How long counts that have not changed are not written again, in seconds.
 const UNCHANGED: u64 = 60;
+/// How often last-seen times go into the record, in seconds: well within the grace that every site has.
+const SEEN_EVERY: u64 = 30;
 /// What the lease is called.
 const LEASE_NAME: &str = "status";
 
@@ -77,6 +80,8 @@ pub struct Compactor {
     id: String,
     /// What was told last.
     last: Arc<Mutex<Option<Summary>>>,
+    /// When last-seen times went into the record last.
+    seen: Arc<Mutex<UnixSeconds>>,
 }
 
 impl Compactor {
@@ -85,7 +90,15 @@ impl Compactor {
     pub fn new(view: View, index: Arc<dyn Index>) -> Self {
         let statuses = Statuses::new(&view, Arc::clone(&index));
         let id = ulid::Ulid::generate().to_string();
-        Self { objects: Arc::clone(view.objects()), index, view, statuses, id, last: Arc::default() }
+        Self {
+            objects: Arc::clone(view.objects()),
+            index,
+            view,
+            statuses,
+            id,
+            last: Arc::default(),
+            seen: Arc::default(),
+        }
     }
 
     /// Folds all that is in the log, and counts, unless somebody else does.
@@ -122,7 +135,8 @@ impl Compactor {
                 if keys.is_empty() {
                     break;
                 }
-                let read = stream::iter(keys.clone()).map(|key| old(&self.objects, key));
+                let read =
+                    stream::iter(keys.clone()).map(|key| async move { read_old(&*self.objects, &key).await });
                 let reports: Vec<Option<Report>> = read.buffer_unordered(IN_FLIGHT).try_collect().await?;
                 folded += keys.len();
                 fold(&self.objects, reports.into_iter().flatten().collect()).await?;
@@ -136,16 +150,44 @@ impl Compactor {
         let publication = self.view.publication(Freshness::Recent).await.map_err(RollError::View)?;
         let published = |group: &_| Some(publication.as_ref()?.group(group)?.sequence);
         let mut summary = Summary { at: now, ..Summary::default() };
+        let mut heard = self.is_seen_due(now).then(BTreeMap::<u16, SeenTable>::new);
         let mut shards =
             stream::iter(0..SHARDS).map(|shard| self.statuses.shard(shard, now)).buffered(IN_FLIGHT);
         while let Some(clusters) = shards.try_next().await? {
             count(&mut summary, &clusters, published, now);
+            if let Some(heard) = &mut heard {
+                for found in clusters {
+                    let cluster = found.entry.cluster;
+                    let table = heard.entry(record::seen_shard(&cluster)).or_default();
+                    table.extend(found.heard.map(|at| (cluster, at)));
+                }
+            }
         }
+        for (shard, times) in heard.into_iter().flatten() {
+            merge(&*self.objects, shard, &times).await?;
+        }
+        self.tell(summary).await
+    }
+
+    /// Whether it is time to bring last-seen times into the record, where an index may lose them, and where
+    /// commands beside a bucket look.
+    fn is_seen_due(&self, now: UnixSeconds) -> bool {
+        let mut last = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = now >= last.saturating_add(SEEN_EVERY);
+        if is_due {
+            *last = now;
+        }
+        is_due
+    }
+
+    async fn tell(&self, summary: Summary) -> Result<Summary, CompactError> {
         let bytes = Bytes::from(serde_json::to_vec(&summary).expect("counts make JSON"));
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             let is_told = last.as_ref().is_some_and(|last| {
-                last.fleet == summary.fleet && last.groups == summary.groups && now < last.at + UNCHANGED
+                last.fleet == summary.fleet
+                    && last.groups == summary.groups
+                    && summary.at < last.at + UNCHANGED
             });
             if is_told {
                 return Ok(summary);
@@ -192,7 +234,7 @@ async fn fold_all(objects: &Arc<dyn Objects>) -> Result<Compacted, ObjectsError>
 
 /// A part of the log; none if somebody else was faster. One that cannot be read blocks only itself: it is
 /// left for a person to look at.
-async fn read_part(objects: &dyn Objects, key: &Key) -> Result<Option<StatusLog>, ObjectsError> {
+pub(super) async fn read_part(objects: &dyn Objects, key: &Key) -> Result<Option<StatusLog>, ObjectsError> {
     let stored = match objects.get(key, STATUS_LOG_LIMIT as u64).await {
         Ok(None) => return Ok(None),
         Ok(Some(stored)) => stored,
@@ -294,8 +336,8 @@ async fn content(objects: &dyn Objects, key: &Key, stored: Option<&Stored>) -> R
 }
 
 /// A status of the layout before the log.
-async fn old(objects: &Arc<dyn Objects>, key: Key) -> Result<Option<Report>, ObjectsError> {
-    let Some(stored) = objects.get(&key, 2 * STATUS_LIMIT as u64).await? else { return Ok(None) };
+pub(super) async fn read_old(objects: &dyn Objects, key: &Key) -> Result<Option<Report>, ObjectsError> {
+    let Some(stored) = objects.get(key, 2 * STATUS_LIMIT as u64).await? else { return Ok(None) };
     let cluster: Option<Name> = key.as_str().rsplit('/').next().and_then(|name| name.parse().ok());
     let envelope: Option<Envelope> = serde_json::from_slice(&stored.bytes).ok();
     let report = cluster.zip(envelope).and_then(|(cluster, envelope)| {

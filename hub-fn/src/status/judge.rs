@@ -157,6 +157,12 @@ mod tests {
     }
 
     #[test]
+    fn an_age_is_short() {
+        let ages = [0, 119, 120, 7199, 7200, 172_800].map(age);
+        assert_eq!(ages, ["0s", "119s", "2m", "119m", "2h", "2d"]);
+    }
+
+    #[test]
     fn an_emptied_index_makes_nobody_unreachable() {
         let (roster, facts) = (roster(), facts());
         let state = |since, now| {

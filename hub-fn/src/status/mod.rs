@@ -16,7 +16,7 @@ mod summary;
 mod writer;
 
 pub use compact::{CompactError, Compacted, Compactor};
-pub use read::{Found, Statuses};
+pub use read::{Found, Statuses, all_reports};
 pub use roll::{Roll, RollError};
 pub use summary::{Counted, count};
 pub use writer::{COME_BACK, NotTaken, Writer};

@@ -8,15 +8,17 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
 use futures::TryStreamExt as _;
 use moka::future::Cache;
-use tracing::debug;
+use tracing::{debug, warn};
 
+use super::compact::{read_old, read_part};
 use super::judge::{heard, listening_since};
 use super::roll::{Roll, RollError};
-use super::shard::{Content, Damaged, HEAD, decode, decode_facts, facts_length};
+use super::shard::{Content, Damaged, HEAD, Reports, decode, decode_facts, facts_length};
 use crate::index::{Index, SeenShard};
 use crate::objects::{ByteRange, Key, Objects, ObjectsError};
 use crate::record::{
-    self, Entry, Facts, Place, Report, SEEN_SHARDS, STATUS_SHARD_LIMIT, SUMMARY_LIMIT, SeenTable, Summary,
+    self, Entry, Facts, LEAVES, OLD_STATUSES, Place, Report, SEEN_SHARDS, STATUS_LOG, STATUS_SHARD_LIMIT,
+    SUMMARY_LIMIT, SeenTable, Summary,
 };
 use crate::seen::SEEN_LIMIT;
 use crate::view::View;
@@ -25,6 +27,8 @@ use crate::view::View;
 const FIRST: u64 = 256 << 10;
 /// How old facts, last-seen times and the summary may be.
 const STALENESS: Duration = Duration::from_secs(2);
+/// How many keys are listed at once.
+const PAGE: usize = 1000;
 /// How many clusters' facts, and last-seen times, are remembered.
 const KEPT: u64 = 100_000;
 
@@ -168,6 +172,64 @@ impl Statuses {
             Ok(Arc::new(read.unwrap_or_default()))
         };
         self.seen.try_get_with(table, load).await.map_err(RollError::Objects)
+    }
+}
+
+/// The last report of every cluster that has ever reported: the log, the shards, and what is left of the layout
+/// before. It lists the bucket, and is for commands that stand beside one. What cannot be read is told in
+/// the log, and left out.
+///
+/// # Errors
+/// [`ObjectsError`].
+pub async fn all_reports(objects: &dyn Objects) -> Result<Reports, ObjectsError> {
+    // The log first: what is folded and deleted meanwhile is then found in its shard.
+    let mut all = Reports::default();
+    for prefix in [STATUS_LOG].into_iter().chain(OLD_STATUSES) {
+        let mut after: Option<Key> = None;
+        loop {
+            let page = objects.list(prefix, after.as_ref(), PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.key.clone());
+            for listed in page {
+                let reports = match prefix {
+                    STATUS_LOG => read_part(objects, &listed.key).await?.unwrap_or_default().0,
+                    _ => read_old(objects, &listed.key).await?.into_iter().collect(),
+                };
+                for report in reports {
+                    all.take(report);
+                }
+            }
+        }
+    }
+    for leaf in (0..LEAVES).map(Place::Leaf) {
+        if let Some(Content::Split) = take_all(objects, leaf, &mut all).await? {
+            for shard in leaf.shards().map(Place::Shard) {
+                take_all(objects, shard, &mut all).await?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+async fn take_all(
+    objects: &dyn Objects,
+    place: Place,
+    all: &mut Reports,
+) -> Result<Option<Content>, ObjectsError> {
+    let key = record::status_place(place);
+    let Some(stored) = objects.get(&key, STATUS_SHARD_LIMIT as u64).await? else { return Ok(None) };
+    match decode(&stored.bytes) {
+        Ok(Content::Split) => Ok(Some(Content::Split)),
+        Ok(Content::Leaf(reports)) => {
+            for report in reports.into_reports() {
+                all.take(report);
+            }
+            Ok(None)
+        }
+        Err(damaged) => {
+            warn!(%key, %damaged, "object of statuses is left out");
+            Ok(None)
+        }
     }
 }
 

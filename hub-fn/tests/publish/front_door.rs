@@ -47,10 +47,10 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(20),
 };
 
-struct House {
-    world: World,
-    objects: Arc<dyn Objects>,
-    key: SigningKey,
+pub(crate) struct House {
+    pub(crate) world: World,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) key: SigningKey,
     tls: TlsFiles,
     address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -58,20 +58,20 @@ struct House {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+pub(crate) enum Speaks {
     Http1,
     Http2,
 }
 
-enum Client {
+pub(crate) enum Client {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-struct Answered {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Answered {
@@ -90,6 +90,22 @@ impl House {
         let key = world.enrol(&objects, "harbour", "tier=edge").await;
         world.enrol(&objects, "vault", "tier=core").await;
         sync(&mut world.publisher(&objects, "mirrors").await).await;
+        Self::over(world, objects, key, door, limits).await
+    }
+
+    /// Another replica over the same record.
+    pub(crate) async fn again(self) -> Self {
+        let Self { world, objects, key, .. } = self;
+        Self::over(world, objects, key, Door::Public, Limits::default()).await
+    }
+
+    async fn over(
+        world: World,
+        objects: Arc<dyn Objects>,
+        key: SigningKey,
+        door: Door,
+        limits: Limits,
+    ) -> Self {
         let tls = TlsFiles::own(&world.folder.path().join("tls")).expect("a folder of ours");
         let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(tls.server().expect("just made"))).await;
         let server = server.expect("a free port").with_limits(limits);
@@ -109,7 +125,7 @@ impl House {
         Self { world, objects, key, tls, address, stop, serving }
     }
 
-    async fn public() -> Self {
+    pub(crate) async fn public() -> Self {
         Self::open(Door::Public, Limits::default()).await
     }
 
@@ -126,7 +142,7 @@ impl House {
         TlsConnector::from(Arc::new(config)).connect(server, stream).await.expect("the pinned certificate")
     }
 
-    async fn client(&self, speaks: Speaks) -> Client {
+    pub(crate) async fn client(&self, speaks: Speaks) -> Client {
         match speaks {
             Speaks::Http1 => {
                 let io = TokioIo::new(self.tls(b"http/1.1").await);
@@ -143,7 +159,7 @@ impl House {
         }
     }
 
-    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+    pub(crate) fn request(&self, method: &str, path: &str) -> http::request::Builder {
         self.with_pass(method, path, &self.pass())
     }
 
@@ -156,7 +172,7 @@ impl House {
         pass::issue(&self.key, &name("harbour"), self.world.root(), now())
     }
 
-    fn status(&self, key: &SigningKey, sequence: u64) -> Vec<u8> {
+    pub(crate) fn status(&self, key: &SigningKey, sequence: u64) -> Vec<u8> {
         let status = serde_json::json!({
             "cluster": "harbour", "stateId": "one", "sequence": sequence, "at": 1_800_000_000,
             "agent": "test", "pollSeconds": 120, "services": [],
@@ -172,7 +188,7 @@ impl House {
 }
 
 impl Client {
-    async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
+    pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
         let request = request.body(Full::new(body.into())).expect("good headers");
         let response = match self {
             Self::Http1(client) => {

@@ -2,6 +2,7 @@
 
 mod enrol;
 mod front_door;
+mod operators;
 mod race;
 mod reports;
 mod serve;
