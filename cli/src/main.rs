@@ -6,7 +6,7 @@
 //! - [`demo`]: all of it on one machine, played and told.
 //! - `hub`, `agent`: the two sides, which live in crates of their own.
 //! - [`trust`], [`token`]: what a fleet begins with.
-//! - [`get`], [`approve`]: what a hub knows, read and answered: from its record ([`record`]), or by asking it
+//! - [`get`], [`approve`], [`remove`]: what a hub knows, read and answered: from its record ([`record`]), or by asking it
 //!   ([`remote`]).
 //! - [`validate`]: a fleet repository before it is pushed.
 //! - [`table`], [`time`]: how things are shown to people.
@@ -19,6 +19,7 @@ mod failure;
 mod get;
 mod record;
 mod remote;
+mod remove;
 mod table;
 mod time;
 mod token;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use farshore_agent::hub::{self, HubClient, HubUrl, PATIENCE, Trust};
 use farshore_hub_fn::handlers::operators::answers::{
-    ClusterItem, ClusterPage, ServicePage, SourcePage, Stored,
+    ClusterAnswer, ClusterItem, ClusterPage, ServicePage, SourcePage, Stored,
 };
 use farshore_hub_fn::record::{Counts, Intent, SourceHead};
 use farshore_shared::digest::Digest;
@@ -162,6 +162,14 @@ impl Remote {
                 next => return Ok((items, next.is_some(), page.counts)),
             }
         }
+    }
+
+    /// One cluster, with its last report.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; refused with 404 where it is not enrolled.
+    pub(crate) async fn cluster(&mut self, name: &Name) -> Result<ClusterAnswer, RemoteError> {
+        self.get(&format!("/v1/clusters/{name}"), &[]).await
     }
 
     /// Services as they are intended, how their sources are, and how many clusters have each.

@@ -9,7 +9,7 @@
 //! | `GET /v1/trust/{n}` | [`handlers::trust`] |
 //! | `GET /v1/clusters`, `/v1/clusters/{name}` | [`handlers::operators::clusters`] |
 //! | `GET /v1/services`, `/v1/sources` | [`handlers::operators::intents`] |
-//! | `POST /v1/approvals` | [`handlers::operators::words`] |
+//! | `POST /v1/approvals`, `/v1/removals` | [`handlers::operators::words`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
 use std::time::Instant;
@@ -44,6 +44,8 @@ pub enum Route {
     Sources,
     /// `POST /v1/approvals`
     Approvals,
+    /// `POST /v1/removals`
+    Removals,
     /// `GET /healthz`
     Healthz,
     /// `GET /readyz`
@@ -66,6 +68,7 @@ impl Route {
             (&Method::GET, "/v1/services") => (Self::Services, ""),
             (&Method::GET, "/v1/sources") => (Self::Sources, ""),
             (&Method::POST, "/v1/approvals") => (Self::Approvals, ""),
+            (&Method::POST, "/v1/removals") => (Self::Removals, ""),
             (&Method::GET, "/healthz") => (Self::Healthz, ""),
             (&Method::GET, "/readyz") => (Self::Readyz, ""),
             (&Method::GET, "/metrics") => (Self::Metrics, ""),
@@ -93,6 +96,7 @@ impl Route {
             Self::Services => "services",
             Self::Sources => "sources",
             Self::Approvals => "approvals",
+            Self::Removals => "removals",
             Self::Healthz => "healthz",
             Self::Readyz => "readyz",
             Self::Metrics => "metrics",
@@ -149,6 +153,7 @@ async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Requ
         (Door::Public, Route::Services) => handlers::operators::intents::services(hub, request).await,
         (Door::Public, Route::Sources) => handlers::operators::intents::sources(hub, request).await,
         (Door::Public, Route::Approvals) => handlers::operators::words::approve(hub, request).await,
+        (Door::Public, Route::Removals) => handlers::operators::words::remove(hub, request).await,
         (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
     }
 }

@@ -82,13 +82,8 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         issued: NOW,
         critical: vec![],
     };
-    Known {
-        registration,
-        roster: Some(roster),
-        status: Some(status),
-        received: (NOW - 5) * 1000,
-        seen: Some(NOW - 5),
-    }
+    let (roster, status, heard) = (Some(roster), Some(status), NOW - 5);
+    Known { registration, roster, status, received: heard * 1000, seen: Some(heard) }
 }
 
 fn published() -> Published {

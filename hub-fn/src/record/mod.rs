@@ -5,6 +5,7 @@
 
 mod directory;
 mod intent;
+mod removal;
 mod source;
 mod status;
 mod table;
@@ -24,6 +25,7 @@ pub use directory::{
     ShardRef,
 };
 pub use intent::{Head, Intent, IntentCluster, IntentService, IntentSource, Made, Published};
+pub use removal::Removal;
 pub use source::{Approval, HeldChange, HoldCause, SourceHead, SourceState};
 pub use status::{
     ClusterState, Counts, Facts, LEAVES, OLD_STATUSES, Place, Report, SPLIT_AT, STATUS_LOG, STATUS_LOG_LIMIT,
@@ -90,6 +92,8 @@ pub const SOURCES: &str = "sources/";
 pub const REGISTRATIONS: &str = "registrations/";
 /// Where all approvals begin.
 pub const APPROVALS: &str = "approvals/";
+/// Where all removals begin.
+pub const REMOVALS: &str = "removals/";
 /// Where requests to enrol wait for the publisher.
 pub const PENDING: &str = "enrolments/pending/";
 
@@ -166,6 +170,12 @@ pub fn approval(change: &str) -> Option<Key> {
     Key::new(format!("{APPROVALS}{change}")).ok()
 }
 
+/// An operator's [`Removal`] of a cluster.
+#[must_use]
+pub fn removal(cluster: &Name) -> Key {
+    key(format!("{REMOVALS}{cluster}"))
+}
+
 /// When clusters were last heard.
 #[must_use]
 pub fn seen(shard: u16) -> Key {
@@ -201,6 +211,7 @@ document!(DirectoryHead, "directory-head");
 document!(LogPart, "directory-log");
 document!(SourceHead, "source-head");
 document!(Approval, "approval");
+document!(Removal, "removal");
 
 /// The use of a join token: which key has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,15 +247,11 @@ mod tests {
             directory_shard(directory_shard_of(&cluster), digest),
             directory_log(18),
             old_status(&cluster),
-            status_log(ulid::Ulid::from_parts(1, 2)),
-            status_place(Place::Leaf(9)),
-            status_place(Place::Shard(628)),
-            status_damaged(digest),
-            status_summary(),
             pending(digest),
             refused(digest),
             token_use(digest, 3),
             approval("0123456789ab").expect("an id is a part of a key"),
+            removal(&cluster),
             seen(7),
             root(1),
         ];
@@ -263,15 +270,11 @@ mod tests {
         index/0628/DIGEST
         index/log/00000000000000000018
         status/0628/harbour
-        status-log/00000000010000000000000002
-        status/leaves/09
-        status/shards/0628
-        status/damaged/DIGEST
-        status/summary
         enrolments/pending/DIGEST
         enrolments/refused/DIGEST
         enrolments/used/DIGEST/3
         approvals/0123456789ab
+        removals/harbour
         seen/07
         trust/roots/1
         ");

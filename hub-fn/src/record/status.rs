@@ -207,6 +207,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn statuses_have_their_places_and_none_is_a_folder_of_another() {
+        let keys = [
+            status_log(Ulid::from_parts(1, 2)),
+            status_place(Place::Leaf(9)),
+            status_place(Place::Shard(628)),
+            status_summary(),
+            status_damaged(Digest::of(b"x")),
+        ];
+        let listed = keys.map(|key| key.to_string()).join("\n");
+        insta::assert_snapshot!(listed.replace(&Digest::of(b"x").to_string(), "DIGEST"), @r"
+        status-log/00000000010000000000000002
+        status/leaves/09
+        status/shards/0628
+        status/summary
+        status/damaged/DIGEST
+        ");
+    }
+
+    #[test]
     fn every_shard_is_in_exactly_one_leaf() {
         let all: Vec<u16> = (0..LEAVES).flat_map(|leaf| Place::Leaf(leaf).shards()).collect();
         assert_eq!(all, (0..SHARDS).collect::<Vec<u16>>());

@@ -290,7 +290,7 @@ fn fold_into(
                 Content::Leaf(held) => held,
             };
             // Each is looked at, whether or not one before it was taken.
-            let taken = reports.iter().cloned().filter(|report| held.take(report.clone())).count();
+            let taken = reports.iter().filter(|report| held.take(Report::clone(report))).count();
             if taken == 0 {
                 return Ok(());
             }

@@ -10,7 +10,8 @@ use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Objects, Operation};
 use farshore_hub_fn::record::{
-    self, Approval, DirectoryHead, Entry, HeldChange, HoldCause, LogPart, Manifest, SHARDS, ShardPart,
+    self, Approval, DirectoryHead, Entry, HeldChange, HoldCause, LogPart, Manifest, Removal, SHARDS,
+    ShardPart,
 };
 use farshore_hub_fn::status::{Compactor, Statuses};
 use farshore_hub_fn::trust::Trust;
@@ -193,6 +194,28 @@ async fn an_approval_is_stored_as_it_was_signed_and_nothing_else_is() {
     }
     let stored = desk.house.objects.get(&key, 1 << 20).await.expect("a disk").expect("stored");
     assert_eq!(stored.bytes, good);
+}
+
+#[tokio::test]
+async fn a_removal_is_of_a_cluster_with_its_very_key() {
+    let mut desk = Desk::open().await;
+    let word = |cluster: &str, of: &SigningKey, by: &SigningKey| {
+        let removal = Removal { cluster: name(cluster), key: of.public().id(), issued: now() };
+        Envelope::seal(&removal, &[by]).to_bytes()
+    };
+    let stranger = SigningKey::generate();
+    for (body, status) in [
+        (word("harbour", &desk.house.key, &stranger), StatusCode::BAD_REQUEST),
+        (word("harbour", &stranger, &desk.operator), StatusCode::NOT_FOUND),
+        (word("nobody", &desk.house.key, &desk.operator), StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(desk.ask("POST", "/v1/removals", &body).await.status, status);
+    }
+    let key = record::removal(&name("harbour"));
+    assert!(desk.house.objects.get(&key, 1 << 20).await.expect("a disk").is_none());
+    let good = word("harbour", &desk.house.key, &desk.operator);
+    assert_eq!(desk.ask("POST", "/v1/removals", &good).await.status, StatusCode::OK);
+    assert!(desk.house.objects.get(&key, 1 << 20).await.expect("a disk").is_some());
 }
 
 /// A store that nobody may list.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use farshore_shared::dsse::Envelope;
+use farshore_shared::keys::KeyId;
 use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::{GroupId, Holds, UnixSeconds};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,8 @@ pub struct ClusterItem {
 pub struct ClusterAnswer {
     /// As in a list.
     pub cluster: ClusterItem,
+    /// The id of the key that it is enrolled with.
+    pub key: KeyId,
     /// Its last report, as it signed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Envelope>,

@@ -4,7 +4,7 @@
 //! of, however large the fleet is.
 
 use farshore_shared::clock::now;
-use farshore_shared::dsse::Signers;
+use farshore_shared::dsse::{Envelope, Signers};
 use farshore_shared::names::{LabelKey, LabelValue, Name, label_pair};
 use farshore_shared::wire::{GroupId, STATUS_LIMIT, Status, UnixSeconds};
 use futures::{StreamExt as _, stream};
@@ -119,17 +119,16 @@ pub async fn get(hub: &Hub, name: &str, request: Request<Incoming>) -> Answer {
     let now = now();
     let publication = hub.view.publication(Freshness::Recent).await?;
     let found = hub.statuses.shard(record::shard_of(&cluster), now).await?;
-    let Some(found) = found.into_iter().find(|found| found.entry.cluster == cluster) else {
+    let found = found.into_iter().find(|found| found.entry.cluster == cluster);
+    let Some((found, key)) = found.and_then(|found| found.entry.key.clone().map(|key| (found, key))) else {
         return Err(Refusal::of(StatusCode::NOT_FOUND, format!("cluster is not enrolled ({cluster})")));
     };
     let report = hub.statuses.report(&cluster).await?;
     // Whoever writes to the bucket could put anything there: it is the cluster's own, or nothing.
-    let status = report.map(|report| report.envelope).filter(|envelope| {
-        let key = found.entry.key.as_ref();
-        key.is_some_and(|key| envelope.open::<Status>(&Signers::one(key), STATUS_LIMIT).is_ok())
-    });
+    let is_own = |envelope: &Envelope| envelope.open::<Status>(&Signers::one(&key), STATUS_LIMIT).is_ok();
+    let status = report.map(|report| report.envelope).filter(is_own);
     let cluster = item(&found, publication.as_ref(), now);
-    Ok(json(StatusCode::OK, &ClusterAnswer { cluster, status }))
+    Ok(json(StatusCode::OK, &ClusterAnswer { cluster, key: key.id(), status }))
 }
 
 fn item(found: &Found, publication: Option<&Arc<Publication>>, now: UnixSeconds) -> ClusterItem {
