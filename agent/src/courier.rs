@@ -5,6 +5,7 @@
 //! hear goes to the agent by an `mpsc` channel.
 
 mod content;
+mod wake;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,13 +18,15 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use crate::hub::{Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust};
+use crate::config::Wakes;
+use crate::hub::{Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust, WakeAnswer};
 use crate::identity::{self, JoinError, Membership, Progress};
 use crate::reconcile::Orders;
-use crate::schedule::{about, until_next_poll};
+use crate::schedule::{about, until_asked, until_next_poll, until_woken_poll};
 use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
 use crate::verify::{self, Accepted, Change, Clock, Held, Kind, Refusal};
 use content::artifacts;
+use wake::{Brought, Wake};
 
 /// The poll interval until a group document has said another.
 pub(crate) const POLL: Duration = Duration::from_secs(120);
@@ -54,6 +57,8 @@ pub struct Courier {
     pub join: Option<String>,
     /// A poll interval that wins over the hub's.
     pub poll: Option<Duration>,
+    /// Whether it waits for news between two polls.
+    pub wakes: Wakes,
     /// What was held at the start.
     pub held: Held,
     /// Whether anything may be removed.
@@ -98,21 +103,35 @@ impl Courier {
         let mut next_poll = Instant::now() + self.first_wait();
         let mut retry = Schedule::new(Duration::from_secs(5), Duration::from_secs(600));
         let mut resend: Option<Instant> = None;
+        let mut wake = Wake::new(self.wakes, self.keys.cluster.as_str());
         loop {
-            // Cancel-safe: times are kept outside, and a notification that is not taken stays.
+            // Cancel-safe: times are kept outside, a notification that is not taken stays, and so does an open
+            // wait.
             let due = tokio::select! {
                 () = sleep_until(next_poll) => Due::Poll,
                 () = self.told.notified() => Due::Report,
                 () = sleep_until(resend.unwrap_or(next_poll)), if resend.is_some() => Due::Report,
+                outcome = wake.ended() => Due::Heard(outcome),
             };
-            if due == Due::Poll {
-                let is_full = Instant::now() >= next_full;
-                let polled = self.poll(&mut link, is_full).await;
-                if is_full && polled.answered == Answered::Yes {
-                    round += 1;
-                    next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
+            match due {
+                Due::Poll => {
+                    let is_full = Instant::now() >= next_full;
+                    let polled = self.poll(&mut link, is_full).await;
+                    if is_full && polled.brought != Brought::NoAnswer {
+                        round += 1;
+                        next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
+                    }
+                    wake.polled(polled.brought);
+                    next_poll = Instant::now() + self.wait(polled.asked);
                 }
-                next_poll = Instant::now() + self.wait(polled.asked);
+                Due::Heard(outcome) => {
+                    if let Some(window) = wake.heard(outcome, self.most()) {
+                        let share = until_woken_poll(self.keys.cluster.as_str(), window, self.most());
+                        debug!(?window, ?share, "the hub has news");
+                        next_poll = next_poll.min(Instant::now() + share);
+                    }
+                }
+                Due::Report => {}
             }
             resend = match self.send_reports(&mut link).await {
                 Ok(()) => {
@@ -124,6 +143,7 @@ impl Courier {
                     Some(Instant::now() + retry.next_delay())
                 }
             };
+            wake.begin(&mut link.client, || self.tag());
         }
     }
 
@@ -199,6 +219,7 @@ impl Courier {
 
     /// One poll, and a second one when the first suggests that there is a newer root.
     async fn poll(&mut self, link: &mut Link, is_full: bool) -> Polled {
+        let before = self.tag();
         let mut outcome = self.try_poll(link, is_full).await;
         if let Err(error) = &outcome
             && wants_newer_root(error)
@@ -210,11 +231,12 @@ impl Courier {
             }
         }
         let traffic = link.client.take_traffic();
+        let brought = if self.tag() == before { Brought::Nothing } else { Brought::Documents };
         match outcome {
             Ok((alarms, status, asked)) => {
                 info!(target: "farshore::polls", status, sent = traffic.sent, received = traffic.received, "poll");
                 self.tell(Notice::Alarms(alarms)).await;
-                Polled { answered: Answered::Yes, asked }
+                Polled { brought, asked }
             }
             // What was alarming before it was asked still is.
             Err(PollError::Hub(error)) => {
@@ -230,12 +252,12 @@ impl Courier {
                         warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force")
                     }
                 }
-                Polled { answered: Answered::No, asked }
+                Polled { brought: Brought::NoAnswer, asked }
             }
             Err(error) => {
                 warn!(error = %chain(&error), "the hub's answer is refused; what is held stays in force");
                 self.tell(Notice::Alarms(vec![chain(&error)])).await;
-                Polled { answered: Answered::Yes, asked: None }
+                Polled { brought: Brought::Nothing, asked: None }
             }
         }
     }
@@ -246,8 +268,7 @@ impl Courier {
         is_full: bool,
     ) -> Result<(Vec<String>, u16, Option<Duration>), PollError> {
         let whole = is_full || self.prune == Prune::Forbidden;
-        let tag =
-            self.held.documents.as_ref().filter(|_| !whole).map(|documents| documents.tag().to_string());
+        let tag = if whole { None } else { self.tag() };
         let Heard { answer, poll_after } = link.client.desired(tag.as_deref()).await?;
         let (mut alarms, status) = match answer {
             DesiredAnswer::NotModified { behind } => {
@@ -327,6 +348,17 @@ impl Courier {
         self.poll.or(said).unwrap_or(POLL).clamp(Duration::from_secs(1), MAX_DELAY)
     }
 
+    /// What is held, as the hub is told.
+    fn tag(&self) -> Option<String> {
+        self.held.documents.as_ref().map(|documents| documents.tag().to_string())
+    }
+
+    /// The longest delay that a server may ask for.
+    fn most(&self) -> Duration {
+        let said = self.held.documents.as_ref();
+        said.map_or(MAX_DELAY, |documents| Duration::from_secs(documents.roster.max_delay_seconds))
+    }
+
     /// A site that holds nothing asks at once; any other waits for its phase, so that a region whose
     /// power comes back does not ask as one.
     fn first_wait(&self) -> Duration {
@@ -345,13 +377,8 @@ impl Courier {
             }
             Some(_) => until_next_poll(name, self.interval(), clock::since_epoch()),
         };
-        let most = self
-            .held
-            .documents
-            .as_ref()
-            .map_or(MAX_DELAY, |d| Duration::from_secs(d.roster.max_delay_seconds));
         match asked {
-            Some(asked) => phase.max(spread(asked, most, hashed_share(&["asked", name]))),
+            Some(asked) => phase.max(until_asked(name, asked, self.most())),
             None => phase,
         }
     }
@@ -362,23 +389,19 @@ impl Courier {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What happens next.
 enum Due {
     Poll,
     Report,
+    /// The wait for news ended.
+    Heard(Result<WakeAnswer, HubError>),
 }
 
 /// How a poll ended.
 struct Polled {
-    answered: Answered,
+    brought: Brought,
     /// The delay that the hub asked for, if it did.
     asked: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answered {
-    Yes,
-    No,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,6 +65,13 @@ impl Refusal {
         Self { retry_after: Some(after), ..refusal }
     }
 
+    /// The caller asks too often, and shall come back after so long.
+    #[must_use]
+    pub fn too_many(message: impl Into<String>, after: Duration) -> Self {
+        let refusal = Self::of(StatusCode::TOO_MANY_REQUESTS, message);
+        Self { retry_after: Some(after), ..refusal }
+    }
+
     /// Whether it belongs into the log as a failure.
     #[must_use]
     pub fn is_our_fault(&self) -> bool {
@@ -124,6 +131,18 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 #[must_use]
 pub fn streamed(content: Content) -> Body {
     StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync()
+}
+
+/// A response that keeps something until its body is sent, or given up.
+#[must_use]
+pub fn keeping<T: Send + 'static>(response: Response<Body>, kept: T) -> Response<Body> {
+    response.map(|body| {
+        body.map_frame(move |frame| {
+            let _while_it_is_sent = &kept;
+            frame
+        })
+        .boxed_unsync()
+    })
 }
 
 /// An empty response.

@@ -3,20 +3,24 @@
 //! | request | handler |
 //! |---|---|
 //! | `GET /v1/desired` | [`handlers::desired`] |
+//! | `GET /v1/wake` | [`handlers::wake`] |
 //! | `GET /v1/artifacts/{digest}` | [`handlers::artifact`] |
 //! | `POST /v1/status` | [`handlers::status`] |
 //! | `POST /v1/enroll` | [`handlers::enroll`] |
 //! | `GET /v1/trust/{n}` | [`handlers::trust`] |
+//! | `POST /v1/hooks/git/{source}` | [`handlers::hooks`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
 use std::time::Instant;
 
-use http::{Method, Request, Response};
+use farshore_shared::wire::POLL_AFTER_HEADER;
+use http::{HeaderMap, HeaderName, Method, Request, Response};
 use hyper::body::Incoming;
 use tracing::{info, warn};
 
 use crate::answer::{self, Answer, Body};
 use crate::handlers::{self, Hub};
+use crate::load::{self, Class};
 
 /// A route's name: what metrics and logs are labelled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub enum Route {
     Enroll,
     /// `GET /v1/trust/{n}`
     Trust,
+    /// `GET /v1/wake`
+    Wake,
+    /// `POST /v1/hooks/git/{source}`
+    Hook,
     /// `GET /healthz`
     Healthz,
     /// `GET /readyz`
@@ -47,6 +55,7 @@ impl Route {
     pub fn of<'a>(method: &Method, path: &'a str) -> (Self, &'a str) {
         match (method, path) {
             (&Method::GET, "/v1/desired") => (Self::Desired, ""),
+            (&Method::GET, "/v1/wake") => (Self::Wake, ""),
             (&Method::POST, "/v1/status") => (Self::Status, ""),
             (&Method::POST, "/v1/enroll") => (Self::Enroll, ""),
             (&Method::GET, "/healthz") => (Self::Healthz, ""),
@@ -56,6 +65,10 @@ impl Route {
                 let artifact = path.strip_prefix("/v1/artifacts/").map(|rest| (Self::Artifact, rest));
                 let trust = || path.strip_prefix("/v1/trust/").map(|rest| (Self::Trust, rest));
                 artifact.or_else(trust).unwrap_or((Self::None, ""))
+            }
+            (&Method::POST, path) => {
+                let hook = path.strip_prefix("/v1/hooks/git/").map(|rest| (Self::Hook, rest));
+                hook.unwrap_or((Self::None, ""))
             }
             _ => (Self::None, ""),
         }
@@ -70,11 +83,26 @@ impl Route {
             Self::Status => "status",
             Self::Enroll => "enroll",
             Self::Trust => "trust",
+            Self::Wake => "wake",
+            Self::Hook => "hook",
             Self::Healthz => "healthz",
             Self::Readyz => "readyz",
             Self::Metrics => "metrics",
             Self::None => "none",
         }
+    }
+}
+
+/// What a request of a route costs, and with what it competes.
+fn class(route: Route, headers: &HeaderMap) -> Class {
+    match route {
+        Route::Desired => load::class_of_poll(headers),
+        Route::Artifact => Class::Artifact,
+        Route::Status => Class::Report,
+        Route::Enroll => Class::Enrol,
+        Route::Wake => Class::Wake,
+        Route::Hook => Class::Hook,
+        Route::Trust | Route::Healthz | Route::Readyz | Route::Metrics | Route::None => Class::Other,
     }
 }
 
@@ -112,6 +140,23 @@ pub async fn answer(hub: &Hub, door: Door, request: Request<Incoming>) -> Respon
 }
 
 async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
+    if door == Door::Health {
+        return handle(hub, door, route, rest, request).await;
+    }
+    let place = hub.load.enter(class(route, request.headers())).await?;
+    let mut response = handle(hub, door, route, rest, request).await?;
+    if route == Route::Desired
+        && let Some(seconds) = hub.load.poll_after()
+    {
+        response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);
+    }
+    Ok(match place {
+        Some(place) => answer::keeping(response, place),
+        None => response,
+    })
+}
+
+async fn handle(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
     match (door, route) {
         (_, Route::Healthz) => handlers::health::healthz(),
         (_, Route::Readyz) => handlers::health::readyz(hub).await,
@@ -121,6 +166,8 @@ async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Requ
         (Door::Public, Route::Status) => handlers::status::post(hub, request).await,
         (Door::Public, Route::Enroll) => handlers::enroll::post(hub, request).await,
         (Door::Public, Route::Trust) => handlers::trust::get(hub, rest).await,
+        (Door::Public, Route::Wake) => handlers::wake::get(hub, request).await,
+        (Door::Public, Route::Hook) => handlers::hooks::post(hub, rest, request).await,
         (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
     }
 }
@@ -134,9 +181,13 @@ mod tests {
         assert_eq!(Route::of(&Method::GET, "/v1/desired"), (Route::Desired, ""));
         assert_eq!(Route::of(&Method::GET, "/v1/artifacts/abc"), (Route::Artifact, "abc"));
         assert_eq!(Route::of(&Method::GET, "/v1/trust/1"), (Route::Trust, "1"));
+        assert_eq!(Route::of(&Method::GET, "/v1/wake"), (Route::Wake, ""));
+        assert_eq!(Route::of(&Method::POST, "/v1/hooks/git/app"), (Route::Hook, "app"));
         for (method, path) in [
             (Method::POST, "/v1/desired"),
             (Method::GET, "/v1/status"),
+            (Method::GET, "/v1/hooks/git/app"),
+            (Method::POST, "/v1/wake"),
             (Method::GET, "/"),
             (Method::PUT, "/v1/trust/1"),
         ] {

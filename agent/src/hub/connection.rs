@@ -180,6 +180,16 @@ impl Connection {
         self.driver.clone()
     }
 
+    /// The same connection once more, where several requests may be open on it at once.
+    pub(super) fn beside(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::One(_) => None,
+            Sender::Two(sender) => {
+                Some(Self { sender: Sender::Two(sender.clone()), driver: self.driver.clone() })
+            }
+        }
+    }
+
     /// Sends a request for `path` and waits for the answer's head.
     pub(super) async fn send(
         &mut self,

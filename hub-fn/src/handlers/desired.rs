@@ -27,6 +27,7 @@ struct Offer {
 pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     let now = now();
     let caller = hub.gate.admit(request.headers(), now).await?;
+    hub.load.cluster(&caller.cluster)?;
     hub.seen.note(&caller.cluster, now);
     let (held, name) = held(request.headers());
     let mut offered = offer(hub, &caller.cluster, Freshness::Recent).await?;

@@ -87,6 +87,15 @@ pub const APPROVALS: &str = "approvals/";
 /// Where requests to enrol wait for the publisher.
 pub const PENDING: &str = "enrolments/pending/";
 
+/// Where webhooks leave word for publishers that hear no news.
+pub const HOOKS: &str = "hooks/";
+
+/// Says that a Git server told of a push to this source; the publisher deletes it once it has looked.
+#[must_use]
+pub fn hook(source: &str) -> Key {
+    key(format!("{HOOKS}{source}"))
+}
+
 /// A cluster's roster.
 #[must_use]
 pub fn roster(cluster: &Name) -> Key {
@@ -205,6 +214,14 @@ pub struct TokenUse {
     pub cluster: Name,
 }
 
+/// That a Git server told of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pushed {
+    /// When it was last told.
+    pub at: UnixSeconds,
+}
+
 /// When clusters were last heard, by cluster.
 pub type SeenTable = BTreeMap<Name, UnixSeconds>;
 
@@ -231,6 +248,7 @@ mod tests {
             status(&cluster),
             pending(digest),
             refused(digest),
+            hook("podinfo"),
             token_use(digest, 3),
             approval("0123456789ab").expect("an id is a part of a key"),
             seen(7),
@@ -253,6 +271,7 @@ mod tests {
         status/0628/harbour
         enrolments/pending/DIGEST
         enrolments/refused/DIGEST
+        hooks/podinfo
         enrolments/used/DIGEST/3
         approvals/0123456789ab
         seen/07

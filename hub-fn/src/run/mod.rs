@@ -1,9 +1,12 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same), the *waker*
+//! of agents that wait ([`crate::waiting`]; hears of a new head by a `watch` channel), the *steering* of the fleet
+//! ([`crate::load`]). A webhook that comes in the pause after another one is passed on by a task of its own.
 
 mod error;
+mod following;
 mod publishing;
 
 use std::sync::Arc;
@@ -20,8 +23,10 @@ use tracing::{error, info, warn};
 use crate::auth::Gate;
 use crate::config::{Config, HubArgs, Role};
 use crate::handlers::Hub;
+use crate::hooks::Hooks;
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
+use crate::load::{self, Load};
 use crate::metrics::Metrics;
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
@@ -33,6 +38,7 @@ use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
+use crate::waiting::{self, Waiting, WakeLimits};
 
 pub use error::HubError;
 use publishing::{once, publish};
@@ -71,12 +77,22 @@ async fn start(
         Some(publisher) if config.args.once => return once(publisher).await,
         publisher => publisher,
     };
-    let view = View::new(Arc::clone(&objects), index);
+    let view = View::new(Arc::clone(&objects), Arc::clone(&index));
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
     let gate = Gate::new(view.clone());
-    let hub =
-        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let (load, waiting) = taken_on(&config);
+    let hub = Hub {
+        view: view.clone(),
+        gate,
+        seen: Arc::clone(&seen),
+        metrics: Arc::clone(&metrics),
+        wake: Arc::clone(&wake),
+        index: Arc::clone(&index),
+        load: Arc::clone(&load),
+        waiting: Arc::clone(&waiting),
+        hooks: Arc::new(Hooks::new(config.args.hook_secrets.clone())),
+    };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
@@ -85,10 +101,14 @@ async fn start(
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
     let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
+    let (head, changed) = watch::channel(0);
+    let heads = tokio::spawn(following::head(view.clone(), index, head, stopped.clone()));
+    let waking = tokio::spawn(waiting::follow(waiting, view, changed, stopped.clone()));
+    let steering = tokio::spawn(load::steer(load, stopped.clone()));
     let publishing = publisher.map(|publisher| {
         tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
+    let tasks = [serving, flushing, heads, waking, steering].into_iter().chain(publishing);
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
     flush_now(&seen, &*objects).await;
@@ -136,6 +156,19 @@ fn options(config: &Config) -> Options {
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
     let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
     Options { fleet, files: config.files, mirrors, policy, interval }
+}
+
+/// What this process takes on.
+fn taken_on(config: &Config) -> (Arc<Load>, Arc<Waiting>) {
+    let args = &config.args;
+    let limits = load::Limits {
+        polls: args.poll_rate_limit,
+        interval: args.site_poll.0,
+        cluster: args.cluster_rate_limit,
+        artifacts: args.artifact_limit as usize,
+    };
+    let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
+    (Arc::new(Load::new(limits)), Arc::new(Waiting::new(wake)))
 }
 
 async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {

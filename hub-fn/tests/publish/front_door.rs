@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::handlers::Hub;
+use farshore_hub_fn::hooks::Hooks;
+use farshore_hub_fn::load::{self, Load};
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::record;
@@ -15,6 +17,7 @@ use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::server::{Limits, Server};
 use farshore_hub_fn::tls::TlsFiles;
 use farshore_hub_fn::view::View;
+use farshore_hub_fn::waiting::{self, Waiting, WakeLimits};
 use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::digest::Digest;
@@ -46,41 +49,47 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(20),
 };
 
-struct House {
-    world: World,
-    objects: Arc<dyn Objects>,
+pub(crate) struct House {
+    pub(crate) world: World,
+    pub(crate) objects: Arc<dyn Objects>,
     key: SigningKey,
     tls: TlsFiles,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
+    /// Tells that there is another publication.
+    pub(crate) head: watch::Sender<u64>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) view: View,
+    /// Of webhooks.
+    pub(crate) secrets: std::path::PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+pub(crate) enum Speaks {
     Http1,
     Http2,
 }
 
-enum Client {
+pub(crate) enum Client {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-struct Answered {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Answered {
-    fn header(&self, name: &http::HeaderName) -> &str {
+    pub(crate) fn header(&self, name: &http::HeaderName) -> &str {
         self.headers[name].to_str().expect("text")
     }
 }
 
 impl House {
-    async fn open(door: Door, limits: Limits) -> Self {
+    pub(crate) async fn open(door: Door, limits: Limits) -> Self {
         let mut world = World::new();
         world.declare("edge", Some("edge"), "1");
         world.declare("core", Some("core"), "1");
@@ -94,24 +103,34 @@ impl House {
         let server = server.expect("a free port").with_limits(limits);
         let address = server.address().expect("bound");
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
+        let secrets = world.folder.path().join("secrets");
+        std::fs::create_dir(&secrets).expect("a folder of ours");
+        let waiting = Arc::new(Waiting::new(WakeLimits { waiting: 3, rate: 10 }));
         let hub = Hub {
             gate: Gate::new(view.clone()),
             view,
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
             wake: Arc::default(),
+            index: Arc::clone(&world.index),
+            load: Arc::new(Load::new(load::Limits::default())),
+            waiting: Arc::clone(&waiting),
+            hooks: Arc::new(Hooks::new(Some(secrets.clone()))),
         };
         let (stop, stopped) = watch::channel(false);
+        let (head, changed) = watch::channel(0);
+        tokio::spawn(waiting::follow(Arc::clone(&waiting), hub.view.clone(), changed, stopped.clone()));
+        let view = hub.view.clone();
         let serving = tokio::spawn(server.run(hub, door, stopped));
-        Self { world, objects, key, tls, address, stop, serving }
+        Self { world, objects, key, tls, address, stop, serving, head, waiting, view, secrets }
     }
 
-    async fn public() -> Self {
+    pub(crate) async fn public() -> Self {
         Self::open(Door::Public, Limits::default()).await
     }
 
     /// A TLS connection to whoever has the hub's very certificate.
-    async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+    pub(crate) async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.tls.cert).expect("PEM")).expect("a certificate");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -123,7 +142,7 @@ impl House {
         TlsConnector::from(Arc::new(config)).connect(server, stream).await.expect("the pinned certificate")
     }
 
-    async fn client(&self, speaks: Speaks) -> Client {
+    pub(crate) async fn client(&self, speaks: Speaks) -> Client {
         match speaks {
             Speaks::Http1 => {
                 let io = TokioIo::new(self.tls(b"http/1.1").await);
@@ -140,7 +159,7 @@ impl House {
         }
     }
 
-    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+    pub(crate) fn request(&self, method: &str, path: &str) -> http::request::Builder {
         self.with_pass(method, path, &self.pass())
     }
 
@@ -169,7 +188,15 @@ impl House {
 }
 
 impl Client {
-    async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
+    /// The same connection for a request beside others.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Http1(_) => panic!("HTTP/1.1 carries one request at a time"),
+            Self::Http2(client) => Self::Http2(client.clone()),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
         let request = request.body(Full::new(body.into())).expect("good headers");
         let response = match self {
             Self::Http1(client) => {
@@ -187,7 +214,7 @@ impl Client {
     }
 }
 
-const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
+pub(crate) const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
 #[tokio::test]
 async fn a_poll_is_answered_and_then_with_nothing_new_in_both_protocols() {

@@ -4,5 +4,6 @@ mod enrol;
 mod front_door;
 mod race;
 mod serve;
+mod steer;
 mod sync;
 mod world;

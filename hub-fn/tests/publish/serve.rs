@@ -5,13 +5,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::handlers::{Hub, artifact, desired};
+use farshore_hub_fn::hooks::Hooks;
 use farshore_hub_fn::index::Entry;
+use farshore_hub_fn::load::{Limits, Load};
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::{Condition, Objects};
 use farshore_hub_fn::publish::Publisher;
 use farshore_hub_fn::record;
 use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::view::View;
+use farshore_hub_fn::waiting::{Waiting, WakeLimits};
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Signers;
@@ -62,6 +65,10 @@ impl Served {
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
             wake: Arc::default(),
+            index: Arc::clone(&self.world.index),
+            load: Arc::new(Load::new(Limits::default())),
+            waiting: Arc::new(Waiting::new(WakeLimits::default())),
+            hooks: Arc::new(Hooks::new(None)),
         }
     }
 
