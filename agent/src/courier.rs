@@ -5,6 +5,7 @@
 //! hear goes to the agent by an `mpsc` channel.
 
 mod content;
+mod link;
 mod wake;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,20 +13,21 @@ use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::chain;
-use farshore_shared::retry::{Schedule, hashed_share, spread};
-use farshore_shared::wire::{Artifact, Desired, Root};
+use farshore_shared::retry::{Schedule, hashed_share};
+use farshore_shared::wire::{Artifact, Desired};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use crate::config::Wakes;
-use crate::hub::{Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust, WakeAnswer};
-use crate::identity::{self, JoinError, Membership, Progress};
+use crate::hub::{DesiredAnswer, Heard, HubError, HubUrl, WakeAnswer};
+use crate::identity::JoinError;
 use crate::reconcile::Orders;
 use crate::schedule::{about, until_asked, until_next_poll, until_woken_poll};
-use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
-use crate::verify::{self, Accepted, Change, Clock, Held, Kind, Refusal};
+use crate::store::{Keys, Outbox, Prune, Store, StoreError};
+use crate::verify::{self, Accepted, Change, Clock, Held, Refusal};
 use content::artifacts;
+use link::{Link, Renewed, wants_newer_root};
 use wake::{Brought, Wake};
 
 /// The poll interval until a group document has said another.
@@ -73,13 +75,6 @@ pub struct Courier {
     pub notices: mpsc::Sender<Notice>,
 }
 
-/// A member's connection.
-struct Link {
-    client: HubClient,
-    record: EnrolmentRecord,
-    root: Root,
-}
-
 /// Why a poll brought nothing.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
@@ -91,6 +86,9 @@ enum PollError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Root(#[from] JoinError),
+    /// While content was fetched.
+    #[error("the hub has newer documents than those whose content was being fetched")]
+    Superseded,
 }
 
 impl Courier {
@@ -147,80 +145,13 @@ impl Courier {
         }
     }
 
-    /// Becomes a member; none when that is impossible.
-    async fn join(&mut self) -> Option<EnrolmentRecord> {
-        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
-        let joining = match identity::membership(&self.store, &self.keys, self.join.as_deref()) {
-            Ok(Membership::Member(record)) => return Some(*record),
-            Ok(Membership::Joining(joining)) => joining,
-            Err(error) => {
-                self.tell(Notice::CannotJoin(error)).await;
-                return None;
-            }
-        };
-        info!(cluster = %joining.cluster(), hub = %self.hub, "joining");
-        loop {
-            match joining.attempt(&self.store, &self.hub, PATIENCE).await {
-                Ok(Progress::Joined(record)) => {
-                    info!(cluster = %joining.cluster(), "joined");
-                    return Some(*record);
-                }
-                Ok(Progress::Pending { retry_after }) => sleep(self.pause(retry_after)).await,
-                Err(error) if error.is_retryable() => {
-                    let delay = retry.next_delay();
-                    warn!(error = %chain(&error), retry_in = ?delay, "joining failed");
-                    sleep(delay).await;
-                }
-                Err(error) => {
-                    self.tell(Notice::CannotJoin(error)).await;
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// How long to wait for the publisher: never no time at all, and not in step with other newcomers.
-    fn pause(&self, asked: Duration) -> Duration {
-        let share = hashed_share(&["joining", self.keys.cluster.as_str()]);
-        spread(asked.max(Duration::from_secs(1)), MAX_DELAY, share)
-    }
-
-    /// A connection for a member. Waits for a trust root where none is on disk.
-    async fn link(&mut self, record: EnrolmentRecord) -> Link {
-        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
-        loop {
-            match self.try_link(&record).await {
-                Ok(link) => return link,
-                Err(error) => {
-                    let delay = retry.next_delay();
-                    warn!(error = %chain(&error), retry_in = ?delay, "the hub cannot be called");
-                    sleep(delay).await;
-                }
-            }
-        }
-    }
-
-    async fn try_link(&self, record: &EnrolmentRecord) -> Result<Link, PollError> {
-        let root = match self.store.roots(record.fleet)?.good() {
-            Some(known) => known.root,
-            None => {
-                let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
-                identity::trusted_root(&self.store, &mut any, record.fleet).await?
-            }
-        };
-        let client = self.client(&root, record)?;
-        Ok(Link { client, record: record.clone(), root })
-    }
-
-    fn client(&self, root: &Root, record: &EnrolmentRecord) -> Result<HubClient, HubError> {
-        let caller = Caller { keys: Arc::clone(&self.keys), fleet: record.fleet };
-        HubClient::new(self.hub.clone(), &Trust::of(root), Some(caller), PATIENCE)
-    }
-
     /// One poll, and a second one when the first suggests that there is a newer root.
     async fn poll(&mut self, link: &mut Link, is_full: bool) -> Polled {
         let before = self.tag();
         let mut outcome = self.try_poll(link, is_full).await;
+        while matches!(outcome, Err(PollError::Superseded)) {
+            outcome = self.try_poll(link, is_full).await;
+        }
         if let Err(error) = &outcome
             && wants_newer_root(error)
         {
@@ -301,7 +232,7 @@ impl Courier {
         let missing: Vec<Artifact> =
             artifacts(&documents).into_iter().filter(|a| !present.contains(&a.digest)).collect();
         // What could not be fetched is tried once more, and told of, when the documents are held.
-        self.fetch_all(link, &missing).await?;
+        self.fetch_all(link, missing, &documents.tag().to_string()).await?;
         self.store.accept(&documents, &marks)?;
         let (roster, group) = (documents.roster.sequence, documents.group.sequence);
         info!(roster, group, services = documents.group.services.len(), "accepted");
@@ -313,19 +244,7 @@ impl Courier {
         Ok(alarms)
     }
 
-    async fn renew_root(&self, link: &mut Link) -> Result<Renewed, PollError> {
-        let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
-        let root = identity::newer_root(&self.store, &mut any, link.root.clone()).await?;
-        if root.version == link.root.version {
-            return Ok(Renewed::Same);
-        }
-        info!(version = root.version, "a newer trust root is in force");
-        link.client = self.client(&root, &link.record)?;
-        link.root = root;
-        Ok(Renewed::Newer)
-    }
-
-    async fn send_reports(&mut self, link: &mut Link) -> Result<(), PollError> {
+    async fn send_reports(&self, link: &mut Link) -> Result<(), PollError> {
         loop {
             let report = self.outbox.lock().unwrap_or_else(PoisonError::into_inner).peek()?;
             let Some(report) = report else { return Ok(()) };
@@ -402,27 +321,6 @@ struct Polled {
     brought: Brought,
     /// The delay that the hub asked for, if it did.
     asked: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Renewed {
-    Newer,
-    Same,
-}
-
-/// Failures that a newer root explains: a director's key, an epoch or a TLS key that the root at hand
-/// does not have, and a root whose own time is over (TUF 1.0, section 5.3.10).
-///
-/// A hub that is merely away is none: nobody asks it twice as often for that.
-fn wants_newer_root(error: &PollError) -> bool {
-    match error {
-        PollError::Refused(refusal) => matches!(
-            refusal,
-            Refusal::Signature { .. } | Refusal::NewEpoch { .. } | Refusal::Expired { kind: Kind::Root, .. }
-        ),
-        PollError::Hub(error) => matches!(error, HubError::NotOurHub { .. }),
-        PollError::Store(_) | PollError::Root(_) => false,
-    }
 }
 
 #[cfg(test)]

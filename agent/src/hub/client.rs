@@ -138,24 +138,32 @@ impl HubClient {
         Ok(Self { hub, tls, passes, patience, connection: None, counter, opens })
     }
 
-    /// A client that calls beside this one over the connection that is open now, and opens none of its own; none
-    /// where no connection is open, or it carries one request at a time (HTTP/1.1).
+    /// A further client of the same hub. It begins with this one's connection where that carries several
+    /// requests at once (HTTP/2), and opens its own where it does not.
     #[must_use]
-    pub fn beside(&mut self) -> Option<Self> {
+    pub fn another(&mut self) -> Self {
         // One pass for both: HPACK (RFC 7541) then sends it once.
         if let Some(passes) = &mut self.passes {
             passes.current();
         }
-        let connection = self.connection.as_ref().filter(|connection| connection.is_open())?;
-        Some(Self {
+        let open = self.connection.as_ref().filter(|connection| connection.is_open());
+        Self {
             hub: self.hub.clone(),
             tls: self.tls.clone(),
             passes: self.passes.clone(),
             patience: self.patience,
-            connection: Some(connection.beside()?),
+            connection: open.and_then(Connection::beside),
             counter: self.counter.clone(),
-            opens: Opens::No,
-        })
+            opens: self.opens,
+        }
+    }
+
+    /// A client that calls beside this one over the connection that is open now, and opens none of its own; none
+    /// where no connection is open, or it carries one request at a time (HTTP/1.1).
+    #[must_use]
+    pub fn beside(&mut self) -> Option<Self> {
+        let other = self.another();
+        other.connection.is_some().then(|| Self { opens: Opens::No, ..other })
     }
 
     /// Which hub it calls.

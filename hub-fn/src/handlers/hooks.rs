@@ -14,7 +14,7 @@ use farshore_shared::names::Name;
 use http::header::CONTENT_LENGTH;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::Body;
 use tracing::{info, warn};
 
 use super::Hub;
@@ -34,7 +34,7 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// # Errors
 /// `400` for a name that is none, `401`, `404` for a source without a secret, `408`, `413`, `503` while word
 /// cannot be passed on.
-pub async fn post(hub: &Hub, source: &str, request: Request<Incoming>) -> Answer {
+pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Request<B>) -> Answer {
     let bad = |error| Refusal::of(StatusCode::BAD_REQUEST, format!("source: {error}"));
     let source: Name = source.parse().map_err(bad)?;
     let denied = |why: String| Refusal::of(StatusCode::UNAUTHORIZED, why);
@@ -56,17 +56,20 @@ fn refusal(error: SecretError) -> Refusal {
 }
 
 /// Feeds the body to the checker and keeps nothing of it; gives its digest if its proof is right.
-async fn arrive(request: Request<Incoming>, mut checker: Checker) -> Result<Option<Digest>, Refusal> {
+async fn arrive<B: Body<Data = Bytes>>(
+    request: Request<B>,
+    mut checker: Checker,
+) -> Result<Option<Digest>, Refusal> {
     let too_large =
         || Refusal::of(StatusCode::PAYLOAD_TOO_LARGE, format!("body exceeds its limit ({BODY_LIMIT} bytes)"));
     let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: u64| length > BODY_LIMIT as u64) {
         return Err(too_large());
     }
-    let mut body = request.into_body();
+    let mut body = std::pin::pin!(request.into_body());
     let reading = async {
         let mut arrived = 0;
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = body.as_mut().frame().await {
             let frame = frame.map_err(|_| Refusal::of(StatusCode::BAD_REQUEST, "body was cut"))?;
             let Some(piece) = frame.data_ref() else { continue };
             arrived += piece.len();

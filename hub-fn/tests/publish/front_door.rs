@@ -90,6 +90,10 @@ impl Answered {
 
 impl House {
     pub(crate) async fn open(door: Door, limits: Limits) -> Self {
+        Self::taking_on(door, limits, WakeLimits { waiting: 3, rate: 10 }, load::Limits::default()).await
+    }
+
+    pub(crate) async fn taking_on(door: Door, limits: Limits, wake: WakeLimits, load: load::Limits) -> Self {
         let mut world = World::new();
         world.declare("edge", Some("edge"), "1");
         world.declare("core", Some("core"), "1");
@@ -105,7 +109,7 @@ impl House {
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
         let secrets = world.folder.path().join("secrets");
         std::fs::create_dir(&secrets).expect("a folder of ours");
-        let waiting = Arc::new(Waiting::new(WakeLimits { waiting: 3, rate: 10 }));
+        let waiting = Arc::new(Waiting::new(wake));
         let hub = Hub {
             gate: Gate::new(view.clone()),
             view,
@@ -113,7 +117,7 @@ impl House {
             metrics: Arc::new(Metrics::new()),
             wake: Arc::default(),
             index: Arc::clone(&world.index),
-            load: Arc::new(Load::new(load::Limits::default())),
+            load: Arc::new(Load::new(load)),
             waiting: Arc::clone(&waiting),
             hooks: Arc::new(Hooks::new(Some(secrets.clone()))),
         };

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use farshore_chaos::kit::wait_for;
 use farshore_hub_fn::index::News;
+use farshore_hub_fn::load;
 use farshore_hub_fn::record::{self, Pushed};
 use farshore_hub_fn::routes::Door;
 use farshore_hub_fn::server::Limits;
+use farshore_hub_fn::waiting::WakeLimits;
 use farshore_shared::clock::now;
 use farshore_shared::wire::{HOLDS_HEADER, POLL_AFTER_HEADER, Woken};
 use futures::StreamExt as _;
@@ -136,6 +138,38 @@ async fn one_cluster_that_asks_too_often_is_asked_to_wait_and_no_other_is() {
     assert!(String::from_utf8_lossy(&refused.body).contains("too many requests of one cluster"));
     let health = Request::builder().uri("https://localhost/healthz");
     assert_eq!(client.send(health, "").await.status, StatusCode::OK);
+}
+
+/// Kibibytes of this process in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of it");
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Prints what an agent that waits costs, its own end of the connection included.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures the memory of this process: run it alone"]
+async fn what_a_waiting_agent_costs() {
+    let limits = load::Limits { cluster: 1_000_000, ..load::Limits::default() };
+    let wake = WakeLimits { waiting: 100_000, rate: 2_000 };
+    let house = House::taking_on(Door::Public, Limits::default(), wake, limits).await;
+    let tag = tag(&house, &mut house.client(Speaks::Http2).await).await;
+    let mut waiting = 0;
+    for (connections, streams) in [(100, 100), (2_000, 1)] {
+        let before = resident();
+        for _ in 0..connections {
+            let client = house.client(Speaks::Http2).await;
+            for _ in 0..streams {
+                let (mut beside, request) = (client.again(), waits(&house, &tag));
+                tokio::spawn(async move { beside.send(request, "").await });
+            }
+            waiting += streams;
+        }
+        until_waiting(&house, waiting).await;
+        let each = (resident() - before) * 1024 / (connections * streams) as u64;
+        println!("{connections} connections, {streams} waiting on each: {each} bytes per waiting agent");
+    }
 }
 
 /// A webhook as GitHub sends it.
