@@ -54,7 +54,7 @@ pub struct HubArgs {
     #[arg(long, env = "FARSHORE_HOOK_SECRETS", value_name = "DIR")]
     pub hook_secrets: Option<PathBuf>,
     /// Agents that may wait for news at once in this process; 0 for none
-    #[arg(long, env = "FARSHORE_WAKE_LIMIT", value_name = "N", default_value_t = 200_000)]
+    #[arg(long, env = "FARSHORE_WAKE_LIMIT", value_name = "N", default_value_t = 50_000)]
     pub wake_limit: u32,
     /// Polls a second that this process admits after news; those who are woken spread their polls by it
     #[arg(long, env = "FARSHORE_WAKE_RATE", value_name = "N", default_value_t = 2_000)]

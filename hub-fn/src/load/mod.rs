@@ -123,18 +123,32 @@ impl Load {
         }
     }
 
+    /// Counts a poll of a site that holds something.
+    ///
+    /// # Errors
+    /// `503` under a load at which polls are turned away as well.
+    pub fn poll(&self) -> Result<(), Refusal> {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.admit(Class::Poll)
+    }
+
+    fn admit(&self, class: Class) -> Result<(), Refusal> {
+        let shed = self.shed.load(Ordering::Relaxed);
+        if shed > 0 && sheds_at(class).is_some_and(|least| shed >= least.level()) {
+            return Err(Refusal::later("hub is overloaded", SHED_AFTER));
+        }
+        Ok(())
+    }
+
     /// Takes a request on; what is returned is dropped when it is answered whole.
     ///
     /// # Errors
     /// `429` or `503`, with a time to come back.
     pub async fn enter(&self, class: Class) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
         if class == Class::Poll {
-            self.arrived.fetch_add(1, Ordering::Relaxed);
+            return self.poll().map(|()| None);
         }
-        let shed = self.shed.load(Ordering::Relaxed);
-        if shed > 0 && sheds_at(class).is_some_and(|least| shed >= least.level()) {
-            return Err(Refusal::later("hub is overloaded", SHED_AFTER));
-        }
+        self.admit(class)?;
         let places = match class {
             Class::Poll | Class::Wake | Class::Other => return Ok(None),
             Class::Documents => &self.documents,

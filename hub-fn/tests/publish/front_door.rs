@@ -90,7 +90,7 @@ impl Answered {
 
 impl House {
     pub(crate) async fn open(door: Door, limits: Limits) -> Self {
-        Self::taking_on(door, limits, WakeLimits { waiting: 3, rate: 10 }, load::Limits::default()).await
+        Self::taking_on(door, limits, WakeLimits { waiting: 3, rate: 1_000 }, load::Limits::default()).await
     }
 
     pub(crate) async fn taking_on(door: Door, limits: Limits, wake: WakeLimits, load: load::Limits) -> Self {
