@@ -1,7 +1,7 @@
 //! The agents that wait for news at this replica, in rooms: those that hold the same body of the same group
 //! share one, so that a publication wakes only whom it concerns.
 //!
-//! A room is filled in benches of [`BENCH`]. All of a bench are woken by one call, and between two benches
+//! A room is filled in benches of 256. All of a bench are woken by one call, and between two benches
 //! everything else of the process has its turn: a wake to everybody does not hold up polls. How soon those who
 //! are woken may poll is decided by how many are woken at once and by how many polls a second are admitted.
 //!

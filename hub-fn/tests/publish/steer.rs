@@ -183,6 +183,9 @@ fn hook(source: &str) -> http::request::Builder {
     Request::builder().method("POST").uri(format!("https://localhost/v1/hooks/git/{source}"))
 }
 
+/// A request, its body, and how it is answered.
+type Case<'a> = (&'a dyn Fn() -> http::request::Builder, &'a [u8], StatusCode);
+
 async fn word(house: &House, source: &str) -> Option<Pushed> {
     let stored = house.objects.get(&record::hook(source), 100).await.expect("a disk")?;
     Some(serde_json::from_slice(&stored.bytes).expect("word of a push"))
@@ -245,7 +248,7 @@ async fn a_webhook_that_is_not_right_is_refused_and_is_not_passed_on() {
     std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
     let (body, large) = (b"{}".to_vec(), vec![b'x'; (1 << 20) + 1]);
     let right = "0".repeat(64);
-    let cases: [(&dyn Fn() -> http::request::Builder, &[u8], StatusCode); 10] = [
+    let cases: [Case<'_>; 10] = [
         (&|| hook("app"), &body, StatusCode::UNAUTHORIZED),
         (&|| github("app", "another secret", &body), &body, StatusCode::UNAUTHORIZED),
         (&|| github("app", SECRET, b"another body"), &body, StatusCode::UNAUTHORIZED),
