@@ -108,6 +108,7 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
         hub: args.hub.clone(),
         join: args.join.clone(),
         poll,
+        wakes: args.wake,
         held: state.held(),
         prune: state.prune,
         orders,

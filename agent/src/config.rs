@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use farshore_shared::duration::HumanDuration;
 use farshore_shared::names::Name;
 
@@ -34,6 +34,9 @@ pub struct AgentArgs {
     /// How often the hub is asked [default: what the hub says, 2m until it has said it]
     #[arg(long, env = "FARSHORE_POLL", value_name = "DURATION", value_parser = interval)]
     pub poll: Option<HumanDuration>,
+    /// Whether a request is kept open at the hub, so that news arrive before the next poll
+    #[arg(long, env = "FARSHORE_WAKE", value_enum, default_value_t = Wakes::On)]
+    pub wake: Wakes,
     /// How often everything is looked at and repaired
     #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", default_value = "1m", value_parser = interval)]
     pub sweep: HumanDuration,
@@ -45,6 +48,15 @@ Examples:
       --state /var/lib/farshore --target kubernetes
   farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 \\
       --state ./state --target dir:./manifests --poll 10s";
+
+/// Whether a site waits for news between two polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Wakes {
+    /// It does, over HTTP/2.
+    On,
+    /// It only polls.
+    Off,
+}
 
 /// Where manifests go.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,25 +5,30 @@
 //! hear goes to the agent by an `mpsc` channel.
 
 mod content;
+mod link;
+mod wake;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::chain;
-use farshore_shared::retry::{Schedule, hashed_share, spread};
-use farshore_shared::wire::{Artifact, Desired, Root};
+use farshore_shared::retry::{Schedule, hashed_share};
+use farshore_shared::wire::{Artifact, Desired};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use crate::hub::{Caller, DesiredAnswer, Heard, HubClient, HubError, HubUrl, PATIENCE, Trust};
-use crate::identity::{self, JoinError, Membership, Progress};
+use crate::config::Wakes;
+use crate::hub::{DesiredAnswer, Heard, HubError, HubUrl, WakeAnswer};
+use crate::identity::JoinError;
 use crate::reconcile::Orders;
-use crate::schedule::{about, until_next_poll};
-use crate::store::{EnrolmentRecord, Keys, Outbox, Prune, Store, StoreError};
-use crate::verify::{self, Accepted, Change, Clock, Held, Kind, Refusal};
+use crate::schedule::{about, until_asked, until_next_poll, until_woken_poll};
+use crate::store::{Keys, Outbox, Prune, Store, StoreError};
+use crate::verify::{self, Accepted, Change, Clock, Held, Refusal};
 use content::artifacts;
+use link::{Link, Renewed, wants_newer_root};
+use wake::{Brought, Wake};
 
 /// The poll interval until a group document has said another.
 pub(crate) const POLL: Duration = Duration::from_secs(120);
@@ -54,6 +59,8 @@ pub struct Courier {
     pub join: Option<String>,
     /// A poll interval that wins over the hub's.
     pub poll: Option<Duration>,
+    /// Whether it waits for news between two polls.
+    pub wakes: Wakes,
     /// What was held at the start.
     pub held: Held,
     /// Whether anything may be removed.
@@ -68,13 +75,6 @@ pub struct Courier {
     pub notices: mpsc::Sender<Notice>,
 }
 
-/// A member's connection.
-struct Link {
-    client: HubClient,
-    record: EnrolmentRecord,
-    root: Root,
-}
-
 /// Why a poll brought nothing.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
@@ -86,6 +86,9 @@ enum PollError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Root(#[from] JoinError),
+    /// While content was fetched.
+    #[error("the hub has newer documents than those whose content was being fetched")]
+    Superseded,
 }
 
 impl Courier {
@@ -98,21 +101,35 @@ impl Courier {
         let mut next_poll = Instant::now() + self.first_wait();
         let mut retry = Schedule::new(Duration::from_secs(5), Duration::from_secs(600));
         let mut resend: Option<Instant> = None;
+        let mut wake = Wake::new(self.wakes, self.keys.cluster.as_str());
         loop {
-            // Cancel-safe: times are kept outside, and a notification that is not taken stays.
+            // Cancel-safe: times are kept outside, a notification that is not taken stays, and so does an open
+            // wait.
             let due = tokio::select! {
                 () = sleep_until(next_poll) => Due::Poll,
                 () = self.told.notified() => Due::Report,
                 () = sleep_until(resend.unwrap_or(next_poll)), if resend.is_some() => Due::Report,
+                outcome = wake.ended() => Due::Heard(outcome),
             };
-            if due == Due::Poll {
-                let is_full = Instant::now() >= next_full;
-                let polled = self.poll(&mut link, is_full).await;
-                if is_full && polled.answered == Answered::Yes {
-                    round += 1;
-                    next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
+            match due {
+                Due::Poll => {
+                    let is_full = Instant::now() >= next_full;
+                    let polled = self.poll(&mut link, is_full).await;
+                    if is_full && polled.brought != Brought::NoAnswer {
+                        round += 1;
+                        next_full = Instant::now() + about(self.keys.cluster.as_str(), FULL, round);
+                    }
+                    wake.polled(polled.brought);
+                    next_poll = Instant::now() + self.wait(polled.asked);
                 }
-                next_poll = Instant::now() + self.wait(polled.asked);
+                Due::Heard(outcome) => {
+                    if let Some(window) = wake.heard(outcome, self.most()) {
+                        let share = until_woken_poll(self.keys.cluster.as_str(), window, self.most());
+                        debug!(?window, ?share, "the hub has news");
+                        next_poll = next_poll.min(Instant::now() + share);
+                    }
+                }
+                Due::Report => {}
             }
             resend = match self.send_reports(&mut link).await {
                 Ok(()) => {
@@ -124,82 +141,17 @@ impl Courier {
                     Some(Instant::now() + retry.next_delay())
                 }
             };
+            wake.begin(&mut link.client, || self.tag());
         }
-    }
-
-    /// Becomes a member; none when that is impossible.
-    async fn join(&mut self) -> Option<EnrolmentRecord> {
-        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
-        let joining = match identity::membership(&self.store, &self.keys, self.join.as_deref()) {
-            Ok(Membership::Member(record)) => return Some(*record),
-            Ok(Membership::Joining(joining)) => joining,
-            Err(error) => {
-                self.tell(Notice::CannotJoin(error)).await;
-                return None;
-            }
-        };
-        info!(cluster = %joining.cluster(), hub = %self.hub, "joining");
-        loop {
-            match joining.attempt(&self.store, &self.hub, PATIENCE).await {
-                Ok(Progress::Joined(record)) => {
-                    info!(cluster = %joining.cluster(), "joined");
-                    return Some(*record);
-                }
-                Ok(Progress::Pending { retry_after }) => sleep(self.pause(retry_after)).await,
-                Err(error) if error.is_retryable() => {
-                    let delay = retry.next_delay();
-                    warn!(error = %chain(&error), retry_in = ?delay, "joining failed");
-                    sleep(delay).await;
-                }
-                Err(error) => {
-                    self.tell(Notice::CannotJoin(error)).await;
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// How long to wait for the publisher: never no time at all, and not in step with other newcomers.
-    fn pause(&self, asked: Duration) -> Duration {
-        let share = hashed_share(&["joining", self.keys.cluster.as_str()]);
-        spread(asked.max(Duration::from_secs(1)), MAX_DELAY, share)
-    }
-
-    /// A connection for a member. Waits for a trust root where none is on disk.
-    async fn link(&mut self, record: EnrolmentRecord) -> Link {
-        let mut retry = Schedule::new(Duration::from_secs(1), Duration::from_secs(300));
-        loop {
-            match self.try_link(&record).await {
-                Ok(link) => return link,
-                Err(error) => {
-                    let delay = retry.next_delay();
-                    warn!(error = %chain(&error), retry_in = ?delay, "the hub cannot be called");
-                    sleep(delay).await;
-                }
-            }
-        }
-    }
-
-    async fn try_link(&self, record: &EnrolmentRecord) -> Result<Link, PollError> {
-        let root = match self.store.roots(record.fleet)?.good() {
-            Some(known) => known.root,
-            None => {
-                let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
-                identity::trusted_root(&self.store, &mut any, record.fleet).await?
-            }
-        };
-        let client = self.client(&root, record)?;
-        Ok(Link { client, record: record.clone(), root })
-    }
-
-    fn client(&self, root: &Root, record: &EnrolmentRecord) -> Result<HubClient, HubError> {
-        let caller = Caller { keys: Arc::clone(&self.keys), fleet: record.fleet };
-        HubClient::new(self.hub.clone(), &Trust::of(root), Some(caller), PATIENCE)
     }
 
     /// One poll, and a second one when the first suggests that there is a newer root.
     async fn poll(&mut self, link: &mut Link, is_full: bool) -> Polled {
+        let before = self.tag();
         let mut outcome = self.try_poll(link, is_full).await;
+        while matches!(outcome, Err(PollError::Superseded)) {
+            outcome = self.try_poll(link, is_full).await;
+        }
         if let Err(error) = &outcome
             && wants_newer_root(error)
         {
@@ -210,11 +162,12 @@ impl Courier {
             }
         }
         let traffic = link.client.take_traffic();
+        let brought = if self.tag() == before { Brought::Nothing } else { Brought::Documents };
         match outcome {
             Ok((alarms, status, asked)) => {
                 info!(target: "farshore::polls", status, sent = traffic.sent, received = traffic.received, "poll");
                 self.tell(Notice::Alarms(alarms)).await;
-                Polled { answered: Answered::Yes, asked }
+                Polled { brought, asked }
             }
             // What was alarming before it was asked still is.
             Err(PollError::Hub(error)) => {
@@ -230,12 +183,12 @@ impl Courier {
                         warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force")
                     }
                 }
-                Polled { answered: Answered::No, asked }
+                Polled { brought: Brought::NoAnswer, asked }
             }
             Err(error) => {
                 warn!(error = %chain(&error), "the hub's answer is refused; what is held stays in force");
                 self.tell(Notice::Alarms(vec![chain(&error)])).await;
-                Polled { answered: Answered::Yes, asked: None }
+                Polled { brought: Brought::Nothing, asked: None }
             }
         }
     }
@@ -246,8 +199,7 @@ impl Courier {
         is_full: bool,
     ) -> Result<(Vec<String>, u16, Option<Duration>), PollError> {
         let whole = is_full || self.prune == Prune::Forbidden;
-        let tag =
-            self.held.documents.as_ref().filter(|_| !whole).map(|documents| documents.tag().to_string());
+        let tag = if whole { None } else { self.tag() };
         let Heard { answer, poll_after } = link.client.desired(tag.as_deref()).await?;
         let (mut alarms, status) = match answer {
             DesiredAnswer::NotModified { behind } => {
@@ -280,7 +232,7 @@ impl Courier {
         let missing: Vec<Artifact> =
             artifacts(&documents).into_iter().filter(|a| !present.contains(&a.digest)).collect();
         // What could not be fetched is tried once more, and told of, when the documents are held.
-        self.fetch_all(link, &missing).await?;
+        self.fetch_all(link, missing, &documents.tag().to_string()).await?;
         self.store.accept(&documents, &marks)?;
         let (roster, group) = (documents.roster.sequence, documents.group.sequence);
         info!(roster, group, services = documents.group.services.len(), "accepted");
@@ -292,19 +244,7 @@ impl Courier {
         Ok(alarms)
     }
 
-    async fn renew_root(&self, link: &mut Link) -> Result<Renewed, PollError> {
-        let mut any = HubClient::new(self.hub.clone(), &Trust::Bootstrap, None, PATIENCE)?;
-        let root = identity::newer_root(&self.store, &mut any, link.root.clone()).await?;
-        if root.version == link.root.version {
-            return Ok(Renewed::Same);
-        }
-        info!(version = root.version, "a newer trust root is in force");
-        link.client = self.client(&root, &link.record)?;
-        link.root = root;
-        Ok(Renewed::Newer)
-    }
-
-    async fn send_reports(&mut self, link: &mut Link) -> Result<(), PollError> {
+    async fn send_reports(&self, link: &mut Link) -> Result<(), PollError> {
         loop {
             let report = self.outbox.lock().unwrap_or_else(PoisonError::into_inner).peek()?;
             let Some(report) = report else { return Ok(()) };
@@ -327,6 +267,17 @@ impl Courier {
         self.poll.or(said).unwrap_or(POLL).clamp(Duration::from_secs(1), MAX_DELAY)
     }
 
+    /// What is held, as the hub is told.
+    fn tag(&self) -> Option<String> {
+        self.held.documents.as_ref().map(|documents| documents.tag().to_string())
+    }
+
+    /// The longest delay that a server may ask for.
+    fn most(&self) -> Duration {
+        let said = self.held.documents.as_ref();
+        said.map_or(MAX_DELAY, |documents| Duration::from_secs(documents.roster.max_delay_seconds))
+    }
+
     /// A site that holds nothing asks at once; any other waits for its phase, so that a region whose
     /// power comes back does not ask as one.
     fn first_wait(&self) -> Duration {
@@ -345,13 +296,8 @@ impl Courier {
             }
             Some(_) => until_next_poll(name, self.interval(), clock::since_epoch()),
         };
-        let most = self
-            .held
-            .documents
-            .as_ref()
-            .map_or(MAX_DELAY, |d| Duration::from_secs(d.roster.max_delay_seconds));
         match asked {
-            Some(asked) => phase.max(spread(asked, most, hashed_share(&["asked", name]))),
+            Some(asked) => phase.max(until_asked(name, asked, self.most())),
             None => phase,
         }
     }
@@ -362,44 +308,19 @@ impl Courier {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What happens next.
 enum Due {
     Poll,
     Report,
+    /// The wait for news ended.
+    Heard(Result<WakeAnswer, HubError>),
 }
 
 /// How a poll ended.
 struct Polled {
-    answered: Answered,
+    brought: Brought,
     /// The delay that the hub asked for, if it did.
     asked: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answered {
-    Yes,
-    No,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Renewed {
-    Newer,
-    Same,
-}
-
-/// Failures that a newer root explains: a director's key, an epoch or a TLS key that the root at hand
-/// does not have, and a root whose own time is over (TUF 1.0, section 5.3.10).
-///
-/// A hub that is merely away is none: nobody asks it twice as often for that.
-fn wants_newer_root(error: &PollError) -> bool {
-    match error {
-        PollError::Refused(refusal) => matches!(
-            refusal,
-            Refusal::Signature { .. } | Refusal::NewEpoch { .. } | Refusal::Expired { kind: Kind::Root, .. }
-        ),
-        PollError::Hub(error) => matches!(error, HubError::NotOurHub { .. }),
-        PollError::Store(_) | PollError::Root(_) => false,
-    }
 }
 
 #[cfg(test)]

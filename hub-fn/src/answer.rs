@@ -104,6 +104,13 @@ impl Refusal {
         Self { retry_after: Some(after), ..refusal }
     }
 
+    /// The caller asks too often, and shall come back after so long.
+    #[must_use]
+    pub fn too_many(message: impl Into<String>, after: Duration) -> Self {
+        let refusal = Self::of(StatusCode::TOO_MANY_REQUESTS, message);
+        Self { retry_after: Some(after), ..refusal }
+    }
+
     /// Whether it belongs into the log as a failure.
     #[must_use]
     pub fn is_our_fault(&self) -> bool {
@@ -163,6 +170,22 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 #[must_use]
 pub fn streamed(content: Content) -> Body {
     Body::Stream(StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync())
+}
+
+/// A response that keeps something until its body is sent, or given up.
+#[must_use]
+pub fn keeping<T: Send + 'static>(response: Response<Body>, kept: T) -> Response<Body> {
+    response.map(|body| match body {
+        // What is in memory is sent as fast as the peer reads; its place is free again.
+        full @ Body::Full(_) => full,
+        Body::Stream(stream) => {
+            let kept_while_sent = move |frame| {
+                let _kept = &kept;
+                frame
+            };
+            Body::Stream(stream.map_frame(kept_while_sent).boxed_unsync())
+        }
+    })
 }
 
 /// An empty response.

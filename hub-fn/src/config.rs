@@ -58,6 +58,25 @@ pub struct HubArgs {
     /// The most bytes that all clusters may take in memory; the rest is read again when it is needed
     #[arg(long, env = "FARSHORE_VIEW_LIMIT", value_name = "BYTES", default_value_t = crate::view::MEMORY_LIMIT)]
     pub view_limit: usize,
+    /// Folder of webhook secrets: a file per source, named after it (`fleet` for the fleet repository), a secret
+    /// per line [default: no webhooks]
+    #[arg(long, env = "FARSHORE_HOOK_SECRETS", value_name = "DIR")]
+    pub hook_secrets: Option<PathBuf>,
+    /// Agents that may wait for news at once in this process; 0 for none
+    #[arg(long, env = "FARSHORE_WAKE_LIMIT", value_name = "N", default_value_t = 50_000)]
+    pub wake_limit: u32,
+    /// Polls a second that this process admits after news; those who are woken spread their polls by it
+    #[arg(long, env = "FARSHORE_WAKE_RATE", value_name = "N", default_value_t = 2_000)]
+    pub wake_rate: u32,
+    /// Polls a second that this process can bear; beyond four fifths of it sites are asked to poll less often
+    #[arg(long, env = "FARSHORE_POLL_RATE_LIMIT", value_name = "N", default_value_t = 20_000)]
+    pub poll_rate_limit: u32,
+    /// Requests a second of one cluster (polls, reports, waits), and four times as many at once
+    #[arg(long, env = "FARSHORE_CLUSTER_RATE_LIMIT", value_name = "N", default_value_t = 5)]
+    pub cluster_rate_limit: u32,
+    /// Artifacts that are sent at once by this process; four times as many wait for their turn
+    #[arg(long, env = "FARSHORE_ARTIFACT_LIMIT", value_name = "N", default_value_t = 256)]
+    pub artifact_limit: u32,
     /// Allow sources that are folders of this machine (file://)
     #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
     pub allow_file_sources: bool,
@@ -158,6 +177,17 @@ impl Config {
         }
         if !(1..=1_000).contains(&args.fetches) {
             mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
+        }
+        let rates = [
+            ("--wake-rate", args.wake_rate),
+            ("--poll-rate-limit", args.poll_rate_limit),
+            ("--cluster-rate-limit", args.cluster_rate_limit),
+            ("--artifact-limit", args.artifact_limit),
+        ];
+        for (flag, value) in rates {
+            if value == 0 || value > 1_000_000 {
+                mistakes.push(format!("{flag} is between 1 and 1000000 (got {value})"));
+            }
         }
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());

@@ -8,6 +8,7 @@
 //! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
 //! - [`server`], [`watched`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
 //! - [`auth`], [`view`], [`seen`], [`metrics`]: who calls, what a replica remembers, what it counts.
+//! - [`load`], [`waiting`], [`hooks`]: what is taken on, who waits for news, and who may tell of a push.
 //! - [`declare`]: the declarations of a fleet repository.
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
 //! - [`publish`]: decides, signs, writes.
@@ -24,8 +25,10 @@ pub mod config;
 pub mod declare;
 pub mod directory;
 pub mod handlers;
+pub mod hooks;
 pub mod index;
 pub mod keyring;
+pub mod load;
 pub mod metrics;
 pub mod objects;
 pub mod publish;
@@ -40,4 +43,5 @@ pub mod stores;
 pub mod tls;
 pub mod trust;
 pub mod view;
+pub mod waiting;
 pub mod watched;

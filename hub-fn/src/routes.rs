@@ -3,6 +3,7 @@
 //! | request | handler |
 //! |---|---|
 //! | `GET /v1/desired` | [`handlers::desired`] |
+//! | `GET /v1/wake` | [`handlers::wake`] |
 //! | `GET /v1/artifacts/{digest}` | [`handlers::artifact`] |
 //! | `POST /v1/status` | [`handlers::status`] |
 //! | `POST /v1/enroll` | [`handlers::enroll`] |
@@ -10,16 +11,19 @@
 //! | `GET /v1/clusters`, `/v1/clusters/{name}` | [`handlers::operators::clusters`] |
 //! | `GET /v1/services`, `/v1/sources` | [`handlers::operators::intents`] |
 //! | `POST /v1/approvals`, `/v1/removals` | [`handlers::operators::words`] |
+//! | `POST /v1/hooks/git/{source}` | [`handlers::hooks`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
 use std::time::Instant;
 
-use http::{Method, Request, Response};
+use farshore_shared::wire::POLL_AFTER_HEADER;
+use http::{HeaderMap, HeaderName, Method, Request, Response};
 use hyper::body::Incoming;
 use tracing::{debug, info, warn};
 
 use crate::answer::{self, Answer, Body};
 use crate::handlers::{self, Hub};
+use crate::load::{self, Class};
 
 /// A route's name: what metrics and logs are labelled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,10 @@ pub enum Route {
     Approvals,
     /// `POST /v1/removals`
     Removals,
+    /// `GET /v1/wake`
+    Wake,
+    /// `POST /v1/hooks/git/{source}`
+    Hook,
     /// `GET /healthz`
     Healthz,
     /// `GET /readyz`
@@ -62,6 +70,7 @@ impl Route {
     pub fn of<'a>(method: &Method, path: &'a str) -> (Self, &'a str) {
         match (method, path) {
             (&Method::GET, "/v1/desired") => (Self::Desired, ""),
+            (&Method::GET, "/v1/wake") => (Self::Wake, ""),
             (&Method::POST, "/v1/status") => (Self::Status, ""),
             (&Method::POST, "/v1/enroll") => (Self::Enroll, ""),
             (&Method::GET, "/v1/clusters") => (Self::Clusters, ""),
@@ -77,6 +86,10 @@ impl Route {
                 let trust = || path.strip_prefix("/v1/trust/").map(|rest| (Self::Trust, rest));
                 let cluster = || path.strip_prefix("/v1/clusters/").map(|rest| (Self::Cluster, rest));
                 artifact.or_else(trust).or_else(cluster).unwrap_or((Self::None, ""))
+            }
+            (&Method::POST, path) => {
+                let hook = path.strip_prefix("/v1/hooks/git/").map(|rest| (Self::Hook, rest));
+                hook.unwrap_or((Self::None, ""))
             }
             _ => (Self::None, ""),
         }
@@ -97,11 +110,28 @@ impl Route {
             Self::Sources => "sources",
             Self::Approvals => "approvals",
             Self::Removals => "removals",
+            Self::Wake => "wake",
+            Self::Hook => "hook",
             Self::Healthz => "healthz",
             Self::Readyz => "readyz",
             Self::Metrics => "metrics",
             Self::None => "none",
         }
+    }
+}
+
+/// What a request of a route costs, and with what it competes.
+fn class(route: Route, headers: &HeaderMap) -> Class {
+    match route {
+        Route::Desired => load::class_of_poll(headers),
+        Route::Artifact => Class::Artifact,
+        Route::Status => Class::Report,
+        Route::Enroll => Class::Enrol,
+        Route::Wake => Class::Wake,
+        Route::Hook => Class::Hook,
+        Route::Clusters | Route::Cluster | Route::Services | Route::Sources => Class::Other,
+        Route::Approvals | Route::Removals => Class::Other,
+        Route::Trust | Route::Healthz | Route::Readyz | Route::Metrics | Route::None => Class::Other,
     }
 }
 
@@ -122,8 +152,13 @@ pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response
     if !is_poll || door != Door::Public {
         return None;
     }
-    let response = handlers::desired::steady(hub, request)?;
+    let mut response = handlers::desired::steady(hub, request)?;
     hub.metrics.count_steady();
+    // A poll that is turned away is turned away by the rest of the routes, with a reason.
+    hub.load.poll().ok()?;
+    if let Some(seconds) = hub.load.poll_after() {
+        response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);
+    }
     debug!(target: "farshore::requests", route = "desired", status = 304, "answered from memory");
     Some(response)
 }
@@ -153,6 +188,23 @@ pub async fn answer(hub: &Hub, door: Door, request: Request<Incoming>) -> Respon
 }
 
 async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
+    if door == Door::Health {
+        return handle(hub, door, route, rest, request).await;
+    }
+    let place = hub.load.enter(class(route, request.headers())).await?;
+    let mut response = handle(hub, door, route, rest, request).await?;
+    if route == Route::Desired
+        && let Some(seconds) = hub.load.poll_after()
+    {
+        response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);
+    }
+    Ok(match place {
+        Some(place) => answer::keeping(response, place),
+        None => response,
+    })
+}
+
+async fn handle(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
     match (door, route) {
         (_, Route::Healthz) => handlers::health::healthz(),
         (_, Route::Readyz) => handlers::health::readyz(hub).await,
@@ -168,6 +220,8 @@ async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Requ
         (Door::Public, Route::Sources) => handlers::operators::intents::sources(hub, request).await,
         (Door::Public, Route::Approvals) => handlers::operators::words::approve(hub, request).await,
         (Door::Public, Route::Removals) => handlers::operators::words::remove(hub, request).await,
+        (Door::Public, Route::Wake) => handlers::wake::get(hub, request).await,
+        (Door::Public, Route::Hook) => handlers::hooks::post(hub, rest, request).await,
         (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
     }
 }
@@ -183,10 +237,14 @@ mod tests {
         assert_eq!(Route::of(&Method::GET, "/v1/trust/1"), (Route::Trust, "1"));
         assert_eq!(Route::of(&Method::GET, "/v1/clusters"), (Route::Clusters, ""));
         assert_eq!(Route::of(&Method::GET, "/v1/clusters/a"), (Route::Cluster, "a"));
+        assert_eq!(Route::of(&Method::GET, "/v1/wake"), (Route::Wake, ""));
+        assert_eq!(Route::of(&Method::POST, "/v1/hooks/git/app"), (Route::Hook, "app"));
         for (method, path) in [
             (Method::POST, "/v1/desired"),
             (Method::GET, "/v1/approvals"),
             (Method::GET, "/v1/status"),
+            (Method::GET, "/v1/hooks/git/app"),
+            (Method::POST, "/v1/wake"),
             (Method::GET, "/"),
             (Method::PUT, "/v1/trust/1"),
         ] {

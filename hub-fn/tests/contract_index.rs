@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farshore_hub_fn::index::memory::Memory;
-use farshore_hub_fn::index::{Entry, Index, IndexError, Kept, MOST_BYTES};
+use farshore_hub_fn::index::{Entry, Index, IndexError, Kept, MOST_BYTES, News, NewsStream};
 use farshore_hub_fn::record::{self, SHARDS, SeenTable};
 use farshore_shared::names::Name;
+use futures::StreamExt as _;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -39,6 +40,8 @@ contract!(
     an_entry_may_be_empty_or_as_large_as_allowed_and_no_larger,
     a_lease_is_one_holder_s_until_it_ends,
     times_are_kept_by_shard_or_not_at_all,
+    everybody_hears_all_news_in_their_order_from_when_he_listens,
+    a_listener_who_falls_behind_is_told_that_he_missed_something,
 );
 
 fn entry(version: u64, text: &'static str) -> Entry {
@@ -130,6 +133,83 @@ async fn a_lease_is_one_holder_s_until_it_ends(index: &dyn Index) {
     .expect("it ends");
     assert!(!lease("sync/podinfo", "hub-1", long).await);
 }
+
+fn all_news() -> Vec<News> {
+    vec![
+        News::Head { sequence: u64::MAX },
+        News::Directory { position: 7 },
+        News::Pushed { source: Some("app".parse().expect("a name")) },
+        News::Pushed { source: None },
+        News::Requests,
+    ]
+}
+
+async fn tell(index: &dyn Index, news: &News) {
+    index.tell(news).await.expect("the index is there");
+}
+
+/// The next of the news; they come soon or not at all.
+async fn heard(news: &mut NewsStream) -> News {
+    tokio::time::timeout(SOON, news.next()).await.expect("news in time").expect("a stream never ends")
+}
+
+/// Listens, and returns when what is told is heard: a listener may first have to connect.
+async fn listening(index: &dyn Index) -> NewsStream {
+    let mut news = index.hear();
+    let sign = News::Head { sequence: 0 };
+    farshore_chaos::kit::wait_for("the listener", SOON, async || {
+        tell(index, &sign).await;
+        match tokio::time::timeout(Duration::from_millis(20), news.next()).await {
+            Ok(Some(heard)) if heard == sign => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .expect("it listens");
+    // What of the signs is still on its way is before this.
+    tell(index, &News::Head { sequence: 1 }).await;
+    while heard(&mut news).await != (News::Head { sequence: 1 }) {}
+    news
+}
+
+async fn everybody_hears_all_news_in_their_order_from_when_he_listens(index: &dyn Index) {
+    tell(index, &News::Head { sequence: 3 }).await;
+    let (mut one, mut other) = (listening(index).await, listening(index).await);
+    while heard(&mut one).await != (News::Head { sequence: 1 }) {}
+    for told in &all_news() {
+        tell(index, told).await;
+    }
+    for news in [&mut one, &mut other] {
+        let mut all = Vec::new();
+        for _ in 0..all_news().len() {
+            all.push(heard(news).await);
+        }
+        assert_eq!(all, all_news());
+    }
+    drop((one, other));
+    tell(index, &News::Requests).await;
+}
+
+async fn a_listener_who_falls_behind_is_told_that_he_missed_something(index: &dyn Index) {
+    let mut news = listening(index).await;
+    for sequence in 0..MANY {
+        tell(index, &News::Head { sequence }).await;
+    }
+    // He hears the last one, and either all before it or that he missed some.
+    let (mut count, mut missed) = (0, false);
+    loop {
+        count += 1;
+        match heard(&mut news).await {
+            News::Missed => missed = true,
+            News::Head { sequence } if sequence == MANY - 1 => break,
+            _ => {}
+        }
+    }
+    assert!(missed || count == MANY, "{count} heard of {MANY}, and no word of the others");
+}
+
+/// More news than wait for a listener in memory.
+const MANY: u64 = 1000;
 
 async fn expires(index: &dyn Index) {
     put(index, "head", &entry(u64::MAX, "wrong and too high")).await;
@@ -284,6 +364,62 @@ mod real_redis {
         wait_for("Redis to be used", SOON, async || index.get("a").await.map_err(|error| error.to_string()))
             .await
             .expect("it is");
+    }
+
+    /// Tells until it is heard, through a Redis that has just come back; gives all that was heard.
+    async fn until_heard(index: &Redis, news: &mut NewsStream, sequence: u64) -> Vec<News> {
+        let mut all = Vec::new();
+        wait_for("news to be heard again", SOON, async || {
+            // It may be lost as long as Redis or the listener is not back.
+            let _ = index.tell(&News::Head { sequence }).await;
+            while let Ok(Some(heard)) = tokio::time::timeout(Duration::from_millis(50), news.next()).await {
+                all.push(heard);
+            }
+            let is_heard = all.contains(&News::Head { sequence });
+            if is_heard { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await
+        .expect("they are");
+        all
+    }
+
+    #[tokio::test]
+    async fn after_a_redis_was_killed_news_are_heard_again_and_those_between_are_known_to_be_missed() {
+        let (mut server, index, _raw) = started().await;
+        let mut news = listening(&index).await;
+        for round in 10..12 {
+            server.stop();
+            assert!(index.tell(&News::Requests).await.is_err(), "nobody is told");
+            server.restart().await.expect("it starts again");
+            let all = until_heard(&index, &mut news, round).await;
+            assert_eq!(all[0], News::Missed, "{all:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_redis_that_is_away_at_start_is_heard_when_it_comes() {
+        let (mut server, index, _raw) = started().await;
+        server.stop();
+        let mut news = index.hear();
+        assert!(tokio::time::timeout(Duration::from_millis(50), news.next()).await.is_err());
+        server.restart().await.expect("it starts");
+        let all = until_heard(&index, &mut news, 7).await;
+        assert_eq!(all[0], News::Missed, "{all:?}");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_garbage_is_a_reason_to_look_and_no_more() {
+        let (_server, index, mut raw) = started().await;
+        let mut news = listening(&index).await;
+        let nested = [b'['; 100_000];
+        for garbage in
+            [b"".as_slice(), b"{", br#"{"kind":"head"}"#, br#"{"kind":"tomorrow"}"#, b"\xff", &nested]
+        {
+            raw.run("PUBLISH", "farshore:news", garbage).await;
+            assert_eq!(heard(&mut news).await, News::Missed);
+        }
+        tell(&index, &News::Requests).await;
+        assert_eq!(heard(&mut news).await, News::Requests);
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub const HOLDS_HEADER: &str = "farshore-holds";
 /// others get it as `ETag`.
 pub const TAG_HEADER: &str = "farshore-tag";
 
+/// The longest time for which a hub holds `GET /v1/wake`, in seconds: below what the connection of a site may be
+/// silent at the hub.
+pub const WAKE_SECONDS: u64 = 240;
+
 /// Seconds since 1970-01-01 UTC.
 pub type UnixSeconds = u64;
 
@@ -367,6 +371,14 @@ pub struct Enrolled {
 pub struct Problem {
     /// What is wrong, in lower case, with the values concerned.
     pub error: String,
+}
+
+/// The answer to `GET /v1/wake` when there is something newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Woken {
+    /// The window, in milliseconds, over which those who are woken at once shall spread their polls.
+    pub spread_millis: u64,
 }
 
 /// What a site says of itself, signed with its own key.

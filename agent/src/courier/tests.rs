@@ -1,4 +1,5 @@
 use super::*;
+use crate::verify::Kind;
 
 /// A TLS key that the root does not pin, and a root that is over: both are mended by the next root.
 #[test]

@@ -23,7 +23,7 @@ pub struct Caller {
 }
 
 /// Makes passes, and remembers the last one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Passes {
     caller: Caller,
     /// The hub's clock less ours, in seconds.

@@ -9,7 +9,7 @@ use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::wire::{
     self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, HOLDS_HEADER, PASS_HEADER,
-    POLL_AFTER_HEADER, Problem, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER,
+    POLL_AFTER_HEADER, Problem, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER, WAKE_SECONDS, Woken,
 };
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, RANGE, RETRY_AFTER};
 use http::request::Builder;
@@ -55,6 +55,20 @@ pub enum DesiredAnswer {
     },
 }
 
+/// The answer to `GET /v1/wake`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WakeAnswer {
+    /// There is something newer: poll within this window. To be clamped and shared out by the caller.
+    Newer {
+        /// The window.
+        window: Duration,
+    },
+    /// The time is over, and there is nothing newer.
+    Nothing,
+    /// This hub cannot hold requests.
+    Never,
+}
+
 /// The answer to `POST /v1/enroll`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnrollAnswer {
@@ -93,6 +107,16 @@ pub struct HubClient {
     patience: Duration,
     connection: Option<Connection>,
     counter: Arc<Counter>,
+    opens: Opens,
+}
+
+/// Whether a client opens connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opens {
+    /// Where it has none that is open.
+    Yes,
+    /// It lives as long as the connection that it was given.
+    No,
 }
 
 impl HubClient {
@@ -110,7 +134,36 @@ impl HubClient {
     ) -> Result<Self, HubError> {
         let tls = if hub.secure { Some(trust.config()?) } else { None };
         let (passes, counter) = (caller.map(Passes::new), Arc::default());
-        Ok(Self { hub, tls, passes, patience, connection: None, counter })
+        let opens = Opens::Yes;
+        Ok(Self { hub, tls, passes, patience, connection: None, counter, opens })
+    }
+
+    /// A further client of the same hub. It begins with this one's connection where that carries several
+    /// requests at once (HTTP/2), and opens its own where it does not.
+    #[must_use]
+    pub fn another(&mut self) -> Self {
+        // One pass for both: HPACK (RFC 7541) then sends it once.
+        if let Some(passes) = &mut self.passes {
+            passes.current();
+        }
+        let open = self.connection.as_ref().filter(|connection| connection.is_open());
+        Self {
+            hub: self.hub.clone(),
+            tls: self.tls.clone(),
+            passes: self.passes.clone(),
+            patience: self.patience,
+            connection: open.and_then(Connection::beside),
+            counter: self.counter.clone(),
+            opens: self.opens,
+        }
+    }
+
+    /// A client that calls beside this one over the connection that is open now, and opens none of its own; none
+    /// where no connection is open, or it carries one request at a time (HTTP/1.1).
+    #[must_use]
+    pub fn beside(&mut self) -> Option<Self> {
+        let other = self.another();
+        other.connection.is_some().then(|| Self { opens: Opens::No, ..other })
     }
 
     /// Which hub it calls.
@@ -183,6 +236,28 @@ impl HubClient {
         let etag = text(response.headers(), TAG_HEADER).map(ToOwned::to_owned);
         let desired = self.json(response, "the desired state", DESIRED_LIMIT).await?;
         Ok(Heard { answer: DesiredAnswer::Documents { desired, etag }, poll_after })
+    }
+
+    /// Waits until there is something newer than what this tag names, as long as the hub holds the request.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn wake(mut self, etag: &str) -> Result<WakeAnswer, HubError> {
+        let patience = self.patience;
+        self.patience += Duration::from_secs(WAKE_SECONDS);
+        let request = get("/v1/wake".to_owned()).header(HOLDS_HEADER, etag);
+        let response = self.send(request, Bytes::new(), Auth::Pass).await?;
+        self.patience = patience;
+        match response.status() {
+            StatusCode::NO_CONTENT => Ok(WakeAnswer::Nothing),
+            // A hub that does not know the route, as an older one, cannot hold requests either.
+            StatusCode::NOT_IMPLEMENTED | StatusCode::NOT_FOUND => Ok(WakeAnswer::Never),
+            _ => {
+                let response = self.successful(response).await?;
+                let woken: Woken = self.json(response, "news", PROBLEM_LIMIT).await?;
+                Ok(WakeAnswer::Newer { window: Duration::from_millis(woken.spread_millis) })
+            }
+        }
     }
 
     /// Asks for an artifact's bytes from `offset` on.
@@ -268,9 +343,12 @@ impl HubClient {
         }
         if let Some(kept) = self.connection.as_mut().filter(|connection| connection.is_open()) {
             let sent = kept.send(&self.hub, request.clone(), self.patience).await;
-            if sent.is_ok() {
+            if sent.is_ok() || self.opens == Opens::No {
                 return sent;
             }
+        }
+        if self.opens == Opens::No {
+            return Err(HubError::unreachable(&self.hub, "the connection has ended"));
         }
         let opening = Connection::open(&self.hub, self.tls.as_ref(), &self.counter, self.patience);
         let connection = self.connection.insert(opening.await?);

@@ -26,8 +26,10 @@ use super::{HubError, HubUrl};
 const HEAD_LIMIT: usize = 32 << 10;
 /// The most headers of an answer.
 const HEADERS_LIMIT: usize = 64;
-/// What the hub may send before it is read, over HTTP/2: an agent is small.
+/// What the hub may send of one answer before it is read, over HTTP/2: an agent is small.
 const WINDOW: u32 = 256 << 10;
+/// The same of all answers: two downloads that are not read for a moment leave room for a poll.
+const WINDOW_OF_ALL: u32 = 4 * WINDOW;
 
 /// Bytes on the socket, TLS records and all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -161,7 +163,7 @@ impl Connection {
         builder
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW_OF_ALL)
             .max_header_list_size(u32::try_from(HEAD_LIMIT).unwrap_or(u32::MAX));
         let (sender, connection) = within(hub, patience, builder.handshake(TokioIo::new(io)))
             .await?
@@ -178,6 +180,16 @@ impl Connection {
 
     pub(super) fn driver(&self) -> Arc<Driver> {
         self.driver.clone()
+    }
+
+    /// The same connection once more, where several requests may be open on it at once.
+    pub(super) fn beside(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::One(_) => None,
+            Sender::Two(sender) => {
+                Some(Self { sender: Sender::Two(sender.clone()), driver: self.driver.clone() })
+            }
+        }
     }
 
     /// Sends a request for `path` and waits for the answer's head.

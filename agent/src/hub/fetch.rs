@@ -24,7 +24,8 @@ pub enum FetchError {
 /// # Errors
 /// [`FetchError`], when an attempt got no further.
 pub async fn fetch(client: &mut HubClient, content: &Content, artifact: &Artifact) -> Result<(), FetchError> {
-    if let Found::Good(_) = content.check(artifact.digest)? {
+    let (here, digest) = (content.clone(), artifact.digest);
+    if let Found::Good(_) = apart(move || here.check(digest)).await? {
         return Ok(());
     }
     let mut download = content.download(artifact.digest, artifact.size)?;
@@ -33,7 +34,7 @@ pub async fn fetch(client: &mut HubClient, content: &Content, artifact: &Artifac
     loop {
         let attempt = attempt(client, &mut download, artifact).await;
         match attempt {
-            Ok(()) if download.is_whole() => return Ok(download.finish()?),
+            Ok(()) if download.is_whole() => return Ok(apart(move || download.finish()).await?),
             Err(FetchError::Hub(HubError::Refused { status: 416, .. })) if !restarted => {
                 restarted = true;
                 download.restart()?;
@@ -48,6 +49,20 @@ pub async fn fetch(client: &mut HubClient, content: &Content, artifact: &Artifac
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Reads a whole artifact where that holds up nobody.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(ended) => Err(StoreError::Io {
+            action: "reading an artifact",
+            path: "content".into(),
+            source: std::io::Error::other(ended),
+        }),
     }
 }
 

@@ -25,7 +25,7 @@ pub mod tls;
 pub use address::HubUrl;
 pub use body::Body;
 pub use caller::Caller;
-pub use client::{DesiredAnswer, EnrollAnswer, Heard, HubClient, Piece};
+pub use client::{DesiredAnswer, EnrollAnswer, Heard, HubClient, Piece, WakeAnswer};
 pub use connection::Traffic;
 pub use fetch::{FetchError, fetch};
 pub use tls::Trust;

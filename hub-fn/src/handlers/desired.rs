@@ -53,6 +53,7 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
         admitted => admitted?,
     };
     let cluster = &caller.cluster;
+    hub.load.cluster(cluster)?;
     hub.view.known(cluster).await?.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
     hub.view.note_seen(cluster, now);
     let (text, name) = held_text(request.headers());

@@ -30,7 +30,8 @@ pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let asked: EnrollRequest = serde_json::from_slice(&bytes)
         .map_err(|error| bad(format!("request to enrol cannot be read: {error}")))?;
-    token::read_claims(&asked.claims).map_err(|error| bad(error.to_string()))?;
+    let claims = token::read_claims(&asked.claims).map_err(|error| bad(error.to_string()))?;
+    hub.load.join_token(&claims.id)?;
     if let Some(enrolled) = enrolled(hub, &asked).await? {
         return Ok(json(StatusCode::OK, &enrolled));
     }

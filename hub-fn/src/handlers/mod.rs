@@ -5,19 +5,26 @@ pub mod artifact;
 pub mod desired;
 pub mod enroll;
 pub mod health;
+pub mod hooks;
 pub mod operators;
 pub mod status;
 pub mod trust;
+pub mod wake;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
 use crate::auth::Gate;
+use crate::hooks::Hooks;
+use crate::index::Index;
+use crate::load::{self, Load};
 use crate::metrics::Metrics;
 use crate::seen::Seen;
 use crate::status::{Statuses, Writer};
 use crate::view::View;
+use crate::waiting::{Waiting, WakeLimits};
 
 /// What every handler is given.
 #[derive(Debug, Clone)]
@@ -36,4 +43,43 @@ pub struct Hub {
     pub statuses: Statuses,
     /// Wakes a publisher in the same process.
     pub wake: Arc<Notify>,
+    /// Where news are told.
+    pub index: Arc<dyn Index>,
+    /// How much is taken on.
+    pub load: Arc<Load>,
+    /// The agents that wait for news.
+    pub waiting: Arc<Waiting>,
+    /// The webhooks of Git servers.
+    pub hooks: Arc<Hooks>,
+}
+
+/// What a hub takes on. The default is right for one of a modest size.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Requests.
+    pub load: load::Limits,
+    /// Agents that wait for news.
+    pub wake: WakeLimits,
+    /// The folder of webhook secrets.
+    pub hooks: Option<PathBuf>,
+}
+
+impl Hub {
+    /// A hub over a view. Its writer of reports is a task: this is called within a runtime.
+    #[must_use]
+    pub fn new(view: View, index: Arc<dyn Index>, settings: Settings) -> Self {
+        Self {
+            statuses: Statuses::new(&view, Arc::clone(&index)),
+            gate: Gate::new(view.clone()),
+            reports: Writer::start(Arc::clone(view.objects())),
+            view,
+            seen: Arc::default(),
+            metrics: Arc::default(),
+            wake: Arc::default(),
+            index,
+            load: Arc::new(Load::new(settings.load)),
+            waiting: Arc::new(Waiting::new(settings.wake)),
+            hooks: Arc::new(Hooks::new(settings.hooks)),
+        }
+    }
 }

@@ -24,6 +24,7 @@ const SIGNATURE_LIMIT: usize = 88;
 pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     let now = now();
     let caller = hub.gate.admit(request.headers(), now).await?;
+    hub.load.cluster(&caller.cluster)?;
     hub.seen.note(&caller.cluster, now);
     let bytes = body(request, 2 * STATUS_LIMIT).await?;
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);

@@ -245,6 +245,14 @@ pub struct TokenUse {
     pub cluster: Name,
 }
 
+/// That a Git server told of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pushed {
+    /// When it was last told.
+    pub at: UnixSeconds,
+}
+
 /// When clusters were last heard, by cluster.
 pub type SeenTable = BTreeMap<Name, UnixSeconds>;
 
@@ -274,6 +282,7 @@ mod tests {
             old_status(&cluster),
             pending(digest),
             refused(digest),
+            hook("podinfo"),
             token_use(digest, 3),
             approval("0123456789ab").expect("an id is a part of a key"),
             removal(&cluster),
@@ -300,6 +309,7 @@ mod tests {
         status/0628/harbour
         enrolments/pending/DIGEST
         enrolments/refused/DIGEST
+        hooks/podinfo
         enrolments/used/DIGEST/3
         approvals/0123456789ab
         removals/harbour

@@ -3,7 +3,9 @@
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
 //! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same), the
 //! *follower* of what is published (the same, and news of the index), the *writer* of reports (a queue; it ends
-//! with its last handle), and, where there is a publisher, the *folder* of reports (the end only).
+//! with its last handle), the *waker* of agents that wait ([`crate::waiting`]; hears of news by a `watch`
+//! channel), the *steering* of the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of
+//! reports (the end only). A webhook that comes in the pause after another one is passed on by a task of its own.
 
 mod error;
 mod flushing;
@@ -16,34 +18,32 @@ use farshore_shared::clock::now;
 use farshore_shared::exit::Exit;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
-use crate::auth::Gate;
 use crate::config::{Config, HubArgs, Role};
-use crate::handlers::Hub;
+use crate::handlers::{Hub, Settings};
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
-use crate::metrics::Metrics;
+use crate::load;
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
 use crate::publish::{FleetRepository, Options, Publisher, Sharing, SyncOptions};
 use crate::routes::Door;
-use crate::seen::Seen;
 use crate::server::Server;
 use crate::source::Limits;
-use crate::status::{Compactor, Statuses, Writer};
+use crate::status::Compactor;
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
+use crate::waiting::{self, WakeLimits};
 
 pub use error::HubError;
 use flushing::Flusher;
 use folding::{fold, fold_once};
 use publishing::{once, publish};
-
 
 /// Runs a hub until it is told to stop.
 ///
@@ -82,41 +82,30 @@ async fn start(
     };
     let news = index.hear();
     let view = View::with_limit(Arc::clone(&objects), Arc::clone(&index), config.args.view_limit);
-    let (metrics, seen, wake) =
-        (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
-    let gate = Gate::new(view.clone());
     let compactor = publisher.is_some().then(|| Compactor::new(view.clone(), Arc::clone(&index)));
-    let flusher = Flusher {
-        view: view.clone(),
-        seen: Arc::clone(&seen),
-        index: Arc::clone(&index),
-        objects: Arc::clone(&objects),
-    };
-    let followed = view.clone();
-    let hub = Hub {
-        statuses: Statuses::new(&view, Arc::clone(&index)),
-        view,
-        gate,
-        seen,
-        metrics: Arc::clone(&metrics),
-        reports: Writer::start(Arc::clone(&objects)),
-        wake: Arc::clone(&wake),
-    };
+    let hub = Hub::new(view.clone(), Arc::clone(&index), settings(&config));
+    let flusher = Flusher { view, seen: Arc::clone(&hub.seen), index, objects };
+    let (metrics, wake) = (Arc::clone(&hub.metrics), Arc::clone(&hub.wake));
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
     announce(&config, server.address().map_err(listen)?);
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
+    let following = config.args.role.serves().then(|| tokio::spawn(hub.view.clone().follow(stopped.clone())));
+    let (waiting, changed) = (Arc::clone(&hub.waiting), hub.view.changed());
+    let waking = tokio::spawn(waiting::follow(waiting, hub.view.clone(), changed, stopped.clone()));
+    let steering = tokio::spawn(load::steer(Arc::clone(&hub.load), stopped.clone()));
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let following = config.args.role.serves().then(|| tokio::spawn(followed.follow(stopped.clone())));
     let flushing = tokio::spawn(flusher.clone().run(stopped.clone()));
     let folding = compactor.map(|compactor| tokio::spawn(fold(compactor, stopped.clone())));
     let publishing = publisher.map(|publisher| {
         let heard = (config.args.interval.0, news);
         tokio::spawn(publish(publisher, heard, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), following, Some(flushing), folding, publishing].into_iter().flatten();
+    let tasks = [Some(serving), following, Some(waking), Some(steering), Some(flushing), folding, publishing]
+        .into_iter()
+        .flatten();
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
     flusher.flush().await;
@@ -168,6 +157,19 @@ fn options(config: &Config) -> Options {
     let (fetches, mirror_cache) = (config.args.fetches, config.args.mirror_cache);
     let sync = SyncOptions { fetches, grace, mirror_cache, sharing, ..SyncOptions::default() };
     Options { fleet, files: config.files, mirrors, policy, interval, sync }
+}
+
+/// What this process takes on.
+fn settings(config: &Config) -> Settings {
+    let args = &config.args;
+    let load = load::Limits {
+        polls: args.poll_rate_limit,
+        interval: args.site_poll.0,
+        cluster: args.cluster_rate_limit,
+        artifacts: args.artifact_limit as usize,
+    };
+    let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
+    Settings { load, wake, hooks: args.hook_secrets.clone() }
 }
 
 async fn wait_for_signal() -> std::io::Result<()> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
-use farshore_hub_fn::handlers::Hub;
+use farshore_hub_fn::handlers::{Hub, Settings};
+use farshore_hub_fn::hooks::Hooks;
+use farshore_hub_fn::load::{self, Load};
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::record;
@@ -16,6 +18,7 @@ use farshore_hub_fn::server::{Limits, Server};
 use farshore_hub_fn::status::{Compactor, Statuses, Writer};
 use farshore_hub_fn::tls::TlsFiles;
 use farshore_hub_fn::view::View;
+use farshore_hub_fn::waiting::{self, Waiting, WakeLimits};
 use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::digest::Digest;
@@ -53,8 +56,14 @@ pub(crate) struct House {
     pub(crate) key: SigningKey,
     tls: TlsFiles,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
+    /// Tells that there is another publication.
+    pub(crate) head: watch::Sender<u64>,
+    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) view: View,
+    /// Of webhooks.
+    pub(crate) secrets: std::path::PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +84,17 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    fn header(&self, name: &http::HeaderName) -> &str {
+    pub(crate) fn header(&self, name: &http::HeaderName) -> &str {
         self.headers[name].to_str().expect("text")
     }
 }
 
 impl House {
-    async fn open(door: Door, limits: Limits) -> Self {
+    pub(crate) async fn open(door: Door, limits: Limits) -> Self {
+        Self::taking_on(door, limits, WakeLimits { waiting: 3, rate: 1_000 }, load::Limits::default()).await
+    }
+
+    pub(crate) async fn taking_on(door: Door, limits: Limits, wake: WakeLimits, load: load::Limits) -> Self {
         let mut world = World::new();
         world.declare("edge", Some("edge"), "1");
         world.declare("core", Some("core"), "1");
@@ -90,39 +103,37 @@ impl House {
         let key = world.enrol(&objects, "harbour", "tier=edge").await;
         world.enrol(&objects, "vault", "tier=core").await;
         sync(&mut world.publisher(&objects, "mirrors").await).await;
-        Self::over(world, objects, key, door, limits).await
+        Self::over((world, objects, key), door, limits, Settings { load, wake, ..Settings::default() }).await
     }
 
     /// Another replica over the same record.
     pub(crate) async fn again(self) -> Self {
         let Self { world, objects, key, .. } = self;
-        Self::over(world, objects, key, Door::Public, Limits::default()).await
+        let settings = Settings::default();
+        Self::over((world, objects, key), Door::Public, Limits::default(), settings).await
     }
 
     async fn over(
-        world: World,
-        objects: Arc<dyn Objects>,
-        key: SigningKey,
+        (world, objects, key): (World, Arc<dyn Objects>, SigningKey),
         door: Door,
         limits: Limits,
+        settings: Settings,
     ) -> Self {
         let tls = TlsFiles::own(&world.folder.path().join("tls")).expect("a folder of ours");
         let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(tls.server().expect("just made"))).await;
         let server = server.expect("a free port").with_limits(limits);
         let address = server.address().expect("bound");
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
-        let hub = Hub {
-            statuses: Statuses::new(&view, Arc::clone(&world.index)),
-            gate: Gate::new(view.clone()),
-            view,
-            seen: Arc::new(Seen::default()),
-            metrics: Arc::new(Metrics::new()),
-            reports: Writer::start(Arc::clone(&objects)),
-            wake: Arc::default(),
-        };
+        let secrets = world.folder.path().join("secrets");
+        std::fs::create_dir_all(&secrets).expect("a folder of ours");
+        let settings = Settings { hooks: Some(secrets.clone()), ..settings };
+        let hub = Hub::new(view.clone(), Arc::clone(&world.index), settings);
+        let waiting = Arc::clone(&hub.waiting);
         let (stop, stopped) = watch::channel(false);
+        tokio::spawn(view.clone().follow(stopped.clone()));
+        tokio::spawn(waiting::follow(Arc::clone(&waiting), view.clone(), view.changed(), stopped.clone()));
         let serving = tokio::spawn(server.run(hub, door, stopped));
-        Self { world, objects, key, tls, address, stop, serving }
+        Self { world, objects, key, tls, address, stop, serving, waiting, view, secrets }
     }
 
     pub(crate) async fn public() -> Self {
@@ -130,7 +141,7 @@ impl House {
     }
 
     /// A TLS connection to whoever has the hub's very certificate.
-    async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+    pub(crate) async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.tls.cert).expect("PEM")).expect("a certificate");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -188,6 +199,14 @@ impl House {
 }
 
 impl Client {
+    /// The same connection for a request beside others.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Http1(_) => panic!("HTTP/1.1 carries one request at a time"),
+            Self::Http2(client) => Self::Http2(client.clone()),
+        }
+    }
+
     pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
         let request = request.body(Full::new(body.into())).expect("good headers");
         let response = match self {
@@ -206,7 +225,7 @@ impl Client {
     }
 }
 
-const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
+pub(crate) const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
 #[tokio::test]
 async fn a_poll_is_answered_and_then_with_nothing_new_in_both_protocols() {

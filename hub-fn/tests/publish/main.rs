@@ -9,5 +9,6 @@ mod replica;
 mod reports;
 mod serve;
 mod sources;
+mod steer;
 mod sync;
 mod world;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::directory::{Standing, write_snapshot};
-use farshore_hub_fn::handlers::{Hub, desired};
+use farshore_hub_fn::handlers::{Hub, Settings, desired};
 use farshore_hub_fn::index::Index;
 use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
@@ -172,13 +172,7 @@ impl Fleet {
     /// A replica that has just been started.
     fn hub(&self, index: &Arc<dyn Index>, limit: usize) -> Hub {
         let view = View::with_limit(Arc::clone(&self.watched), Arc::clone(index), limit);
-        Hub {
-            gate: Gate::new(view.clone()),
-            view,
-            seen: Arc::default(),
-            metrics: Arc::default(),
-            wake: Arc::default(),
-        }
+        Hub::new(view, Arc::clone(index), Settings::default())
     }
 
     fn replica(&self) -> Hub {

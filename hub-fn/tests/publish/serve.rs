@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::handlers::{Hub, artifact, desired};
+use farshore_hub_fn::hooks::Hooks;
 use farshore_hub_fn::index::Entry;
+use farshore_hub_fn::load::{Limits, Load};
 use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::{Condition, Objects};
 use farshore_hub_fn::publish::Publisher;
@@ -13,6 +15,7 @@ use farshore_hub_fn::record;
 use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::status::{Statuses, Writer};
 use farshore_hub_fn::view::View;
+use farshore_hub_fn::waiting::{Waiting, WakeLimits};
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Signers;
@@ -57,15 +60,7 @@ impl Served {
     /// A replica that has just been started.
     fn hub(&self) -> Hub {
         let view = View::new(Arc::clone(&self.objects), Arc::clone(&self.world.index));
-        Hub {
-            statuses: Statuses::new(&view, Arc::clone(&self.world.index)),
-            gate: Gate::new(view.clone()),
-            view,
-            seen: Arc::new(Seen::default()),
-            metrics: Arc::new(Metrics::new()),
-            reports: Writer::start(Arc::clone(&self.objects)),
-            wake: Arc::default(),
-        }
+        Hub::new(view, Arc::clone(&self.world.index), Settings::default())
     }
 
     fn request(&self, tag: Option<&str>) -> Request<()> {

@@ -1,0 +1,301 @@
+//! Agents that wait for news, and webhooks of Git servers, over the real front door.
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use farshore_chaos::kit::wait_for;
+use farshore_hub_fn::hooks::pace::PAUSE;
+use farshore_hub_fn::index::News;
+use farshore_hub_fn::load;
+use farshore_hub_fn::record::{self, Pushed};
+use farshore_hub_fn::routes::Door;
+use farshore_hub_fn::server::Limits;
+use farshore_hub_fn::waiting::WakeLimits;
+use farshore_shared::clock::now;
+use farshore_shared::wire::{HOLDS_HEADER, POLL_AFTER_HEADER, Woken};
+use futures::StreamExt as _;
+use http::header::{ETAG, RETRY_AFTER};
+use http::{Request, StatusCode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::front_door::{Answered, BOTH, Client, House, Speaks};
+use crate::world::{name, sync};
+
+const SOON: Duration = Duration::from_secs(20);
+const SECRET: &str = "a secret of both";
+
+/// The tag of what is published for the site.
+async fn tag(house: &House, client: &mut Client) -> String {
+    client.send(house.request("GET", "/v1/desired"), "").await.header(&ETAG).to_owned()
+}
+
+fn waits(house: &House, tag: &str) -> http::request::Builder {
+    house.request("GET", "/v1/wake").header(HOLDS_HEADER, tag)
+}
+
+async fn until_waiting(house: &House, count: usize) {
+    wait_for("the waiting agents", SOON, async || match house.waiting.count() {
+        waiting if waiting == count => Ok(()),
+        waiting => Err(format!("{waiting} wait")),
+    })
+    .await
+    .expect("they wait");
+}
+
+/// Publishes a change of this service, and lets the replica know.
+async fn publish(house: &mut House, service: &str, value: &str) {
+    let tier = if service == "edge" { "edge" } else { "core" };
+    house.world.declare(service, Some(tier), value);
+    house.world.commit();
+    let report = sync(&mut house.world.publisher(&house.objects, "mirrors").await).await;
+    let sequence = report.published.expect("something changed");
+    // As old as what a replica remembers may be, the replica has it.
+    let view = house.view.clone();
+    wait_for("the replica to see it", SOON, async || {
+        match view.publication(farshore_hub_fn::view::Freshness::Recent).await {
+            Ok(Some(publication)) if publication.head.sequence >= sequence => Ok(()),
+            other => Err(format!("{:?}", other.map(|found| found.map(|found| found.head.sequence)))),
+        }
+    })
+    .await
+    .expect("it does");
+}
+
+#[tokio::test]
+async fn an_agent_that_waits_is_woken_by_what_concerns_it_and_by_nothing_else() {
+    let mut house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let tag = tag(&house, &mut client).await;
+    let (mut beside, request) = (client.again(), waits(&house, &tag));
+    let waiting = tokio::spawn(async move { beside.send(request, "").await });
+    until_waiting(&house, 1).await;
+    publish(&mut house, "core", "2").await;
+    // A poll beside it is answered meanwhile, over the same connection.
+    let poll = house.request("GET", "/v1/desired").header(HOLDS_HEADER, &tag);
+    assert_eq!(client.send(poll, "").await.status, StatusCode::NOT_MODIFIED);
+    assert_eq!(house.waiting.count(), 1, "another group's change wakes nobody");
+    publish(&mut house, "edge", "2").await;
+    let woken = waiting.await.expect("an answer");
+    let said: Woken = serde_json::from_slice(&woken.body).expect("news");
+    assert_eq!((woken.status, said.spread_millis), (StatusCode::OK, 0));
+    until_waiting(&house, 0).await;
+    // Whoever holds less is not held at all.
+    let late = client.send(waits(&house, &tag), "").await;
+    assert_eq!(late.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn waiting_takes_a_pass_a_tag_and_a_place() {
+    let house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let tag = tag(&house, &mut client).await;
+    let bare = Request::builder().uri("https://localhost/v1/wake").header(HOLDS_HEADER, &tag);
+    assert_eq!(client.send(bare, "").await.status, StatusCode::UNAUTHORIZED);
+    for bad in ["", "x", "\"1.2.3\"", &"9".repeat(4000)] {
+        assert_eq!(client.send(waits(&house, bad), "").await.status, StatusCode::BAD_REQUEST, "{bad:?}");
+    }
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let (mut beside, request) = (client.again(), waits(&house, &tag));
+            tokio::spawn(async move { beside.send(request, "").await })
+        })
+        .collect();
+    until_waiting(&house, 3).await;
+    let full = client.send(waits(&house, &tag), "").await;
+    assert_eq!((full.status, full.header(&RETRY_AFTER)), (StatusCode::SERVICE_UNAVAILABLE, "60"));
+    assert!(String::from_utf8_lossy(&full.body).contains("wake is full"));
+    // An agent that goes away leaves its place.
+    waiting[0].abort();
+    until_waiting(&house, 2).await;
+    // A replica that ends sends them away before its time to drain is over.
+    let before = Instant::now();
+    house.stop.send(true).expect("it runs");
+    for waiting in waiting.into_iter().skip(1) {
+        let closing = waiting.await.expect("an answer");
+        assert_eq!(closing.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(closing.headers.contains_key(RETRY_AFTER));
+    }
+    assert!(before.elapsed() < Limits::default().drain, "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn one_cluster_that_asks_too_often_is_asked_to_wait_and_no_other_is() {
+    let house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let tag = tag(&house, &mut client).await;
+    let poll = || house.request("GET", "/v1/desired").header(HOLDS_HEADER, &tag);
+    let mut refused = None;
+    for _ in 0..200 {
+        let answer = client.send(poll(), "").await;
+        if answer.status != StatusCode::NOT_MODIFIED {
+            refused = Some(answer);
+            break;
+        }
+        assert!(!answer.headers.contains_key(POLL_AFTER_HEADER), "nothing is asked of a calm fleet");
+    }
+    let refused = refused.expect("a limit");
+    assert_eq!((refused.status, refused.header(&RETRY_AFTER)), (StatusCode::TOO_MANY_REQUESTS, "1"));
+    assert!(String::from_utf8_lossy(&refused.body).contains("too many requests of one cluster"));
+    let health = Request::builder().uri("https://localhost/healthz");
+    assert_eq!(client.send(health, "").await.status, StatusCode::OK);
+}
+
+/// Kibibytes of this process in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of it");
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Prints what an agent that waits costs, its own end of the connection included.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures the memory of this process: run it alone"]
+async fn what_a_waiting_agent_costs() {
+    let limits = load::Limits { cluster: 1_000_000, ..load::Limits::default() };
+    let wake = WakeLimits { waiting: 100_000, rate: 2_000 };
+    let house = House::taking_on(Door::Public, Limits::default(), wake, limits).await;
+    let tag = tag(&house, &mut house.client(Speaks::Http2).await).await;
+    let mut waiting = 0;
+    for (connections, streams) in [(100, 100), (2_000, 1)] {
+        let before = resident();
+        for _ in 0..connections {
+            let client = house.client(Speaks::Http2).await;
+            for _ in 0..streams {
+                let (mut beside, request) = (client.again(), waits(&house, &tag));
+                tokio::spawn(async move { beside.send(request, "").await });
+            }
+            waiting += streams;
+        }
+        until_waiting(&house, waiting).await;
+        let each = (resident() - before) * 1024 / (connections * streams) as u64;
+        println!("{connections} connections, {streams} waiting on each: {each} bytes per waiting agent");
+    }
+}
+
+/// A webhook as GitHub sends it.
+fn github(source: &str, secret: &str, body: &[u8]) -> http::request::Builder {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), body);
+    hook(source).header("x-hub-signature-256", format!("sha256={}", hex::encode(tag)))
+}
+
+fn hook(source: &str) -> http::request::Builder {
+    Request::builder().method("POST").uri(format!("https://localhost/v1/hooks/git/{source}"))
+}
+
+/// A request, its body, and how it is answered.
+type Case<'a> = (&'a dyn Fn() -> http::request::Builder, &'a [u8], StatusCode);
+
+async fn word(house: &House, source: &str) -> Option<Pushed> {
+    let stored = house.objects.get(&record::hook(source), 100).await.expect("a disk")?;
+    Some(serde_json::from_slice(&stored.bytes).expect("word of a push"))
+}
+
+#[tokio::test]
+async fn a_push_is_passed_on_by_news_and_by_the_record() {
+    let house = House::public().await;
+    for source in ["fleet", "app"] {
+        std::fs::write(house.secrets.join(source), SECRET).expect("a folder of ours");
+    }
+    let mut news = house.world.index.hear();
+    let gitea = |body: &[u8]| {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes()), body);
+        hook("fleet").header("x-gitea-signature", hex::encode(tag))
+    };
+    let mut client = house.client(Speaks::Http1).await;
+    // What it says is not read: a right signature is enough.
+    let answer = client.send(github("app", SECRET, b"{ malformed"), "{ malformed").await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED, "{:?}", answer.body);
+    assert_eq!(news.next().await, Some(News::Pushed { source: Some(name("app")) }));
+    assert!(word(&house, "app").await.expect("word").at.abs_diff(now()) < 60);
+    let answer = client.send(gitea(b"{}"), "{}").await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    assert_eq!(news.next().await, Some(News::Pushed { source: None }), "the fleet repository");
+    assert!(word(&house, "fleet").await.is_some());
+}
+
+#[tokio::test]
+async fn replays_and_bursts_are_passed_on_once_and_once_more() {
+    let house = House::public().await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    let mut news = house.world.index.hear();
+    let mut client = house.client(Speaks::Http2).await;
+    for _ in 0..20 {
+        let answer = client.send(github("app", SECRET, b"the same"), "the same").await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED);
+    }
+    let pushed = News::Pushed { source: Some(name("app")) };
+    assert_eq!(news.next().await, Some(pushed.clone()));
+    let began = Instant::now();
+    for n in 0..20 {
+        let token = hook("app").header("x-gitlab-token", SECRET);
+        assert_eq!(client.send(token, format!("push {n}")).await.status, StatusCode::ACCEPTED);
+    }
+    assert_eq!(news.next().await, Some(pushed.clone()), "the burst is passed on");
+    assert!(began.elapsed() > Duration::from_secs(1), "not before the pause is over");
+    let pauses = began.elapsed().as_secs() / PAUSE.as_secs();
+    let mut more = 0;
+    while let Ok(heard) = tokio::time::timeout(PAUSE + PAUSE / 2, news.next()).await {
+        assert_eq!(heard, Some(pushed.clone()));
+        more += 1;
+    }
+    assert!(more <= pauses + 1, "{more} more in {pauses} pauses");
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_not_right_is_refused_and_is_not_passed_on() {
+    let house = House::public().await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    let (body, large) = (b"{}".to_vec(), vec![b'x'; (1 << 20) + 1]);
+    let right = "0".repeat(64);
+    let cases: [Case<'_>; 10] = [
+        (&|| hook("app"), &body, StatusCode::UNAUTHORIZED),
+        (&|| github("app", "another secret", &body), &body, StatusCode::UNAUTHORIZED),
+        (&|| github("app", SECRET, b"another body"), &body, StatusCode::UNAUTHORIZED),
+        (&|| hook("app").header("x-hub-signature-256", "sha256=x"), &body, StatusCode::UNAUTHORIZED),
+        (&|| hook("app").header("x-gitea-signature", &right), &body, StatusCode::UNAUTHORIZED),
+        (&|| hook("app").header("x-gitlab-token", "a secret of bot"), &body, StatusCode::UNAUTHORIZED),
+        (&|| github("nobody", SECRET, &body), &body, StatusCode::NOT_FOUND),
+        (&|| github("App", SECRET, &body), &body, StatusCode::BAD_REQUEST),
+        (&|| github("..%2fkeys", SECRET, &body), &body, StatusCode::BAD_REQUEST),
+        (&|| github("app", SECRET, &large), &large, StatusCode::PAYLOAD_TOO_LARGE),
+    ];
+    for speaks in BOTH {
+        for (n, (request, body, status)) in cases.iter().enumerate() {
+            let answer = house.client(speaks).await.send(request(), body.to_vec()).await;
+            assert_eq!(answer.status, *status, "{speaks:?} {n}: {:?}", answer.body);
+        }
+    }
+    std::fs::write(house.secrets.join("app"), "short").expect("a folder of ours");
+    let answer: Answered = house.client(Speaks::Http2).await.send(github("app", "short", &body), body).await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "a secret that is of no use");
+    assert!(house.objects.list(record::HOOKS, None, 9).await.expect("a disk").is_empty());
+}
+
+/// Nothing of a hundred megabytes is read when the head says so, and little when it does not.
+#[tokio::test]
+async fn a_webhook_of_a_hundred_megabytes_is_refused_without_being_read() {
+    let house = House::open(Door::Public, Limits::default()).await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    let head = format!("POST /v1/hooks/git/app HTTP/1.1\r\nhost: x\r\nx-gitlab-token: {SECRET}\r\n");
+    let mut stream = house.tls(b"http/1.1").await;
+    let announced = format!("{head}content-length: 104857600\r\n\r\n");
+    stream.write_all(announced.as_bytes()).await.expect("open");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.expect("an answer before a byte of the body");
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    let (mut read, mut write) = tokio::io::split(house.tls(b"http/1.1").await);
+    write.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).await.expect("open");
+    let sending = tokio::spawn(async move {
+        let chunk = [b"10000\r\n".as_slice(), &[b'x'; 0x10000], b"\r\n"].concat();
+        let mut sent = 0;
+        while sent < 1600 && write.write_all(&chunk).await.is_ok() {
+            sent += 1;
+        }
+        sent
+    });
+    read.read_exact(&mut answer).await.expect("an answer before all of the body");
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    drop(read);
+    let sent = sending.await.expect("it ends");
+    assert!(sent < 1600, "all of it was taken");
+}
