@@ -151,7 +151,7 @@ async fn without_its_bucket_a_hub_answers_nobody_wrongly_and_commits_arrive_when
     world.fleet.s3().stop();
     world.commit(&[("a.yaml", &config_map("a", "two"))])?;
     // Both a hub that has been running and one that starts without a record keep the site as it is.
-    site.process().wait_for_line("the hub cannot answer yet", SOON).await?;
+    world.hub.process().wait_for_line("the record does not answer", SOON).await?;
     std::fs::remove_file(&file).expect("the file can be removed");
     until_file(&site, "till", "a", "one").await?;
     let starting = world.fleet.hub("starting", Role::All)?.launch()?.output(SOON).await?;

@@ -53,7 +53,8 @@ impl View {
         if self.age().is_none_or(|is| is > age) {
             return false;
         }
-        let Some(published) = self.published() else { return false };
+        let published = self.memory.published.load();
+        let Some(published) = published.as_ref() else { return false };
         let holds_all = self.memory.directory.with_slots(poll.place.shard, |slots| {
             let slot = slots.remembered(poll.place, poll.pass)?;
             if !is_valid(slot.pass_expires(), poll.now) {

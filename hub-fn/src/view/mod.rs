@@ -18,9 +18,10 @@ mod publication;
 mod tag;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
@@ -86,7 +87,8 @@ struct Memory {
     objects: Arc<dyn Objects>,
     index: Arc<dyn Index>,
     directory: Directory,
-    published: RwLock<Option<Arc<Publication>>>,
+    /// Read by every poll on every core: a lock would be handed from one to the other.
+    published: ArcSwapOption<Publication>,
     /// When the last look that succeeded began, in milliseconds since `started`; 0 is never.
     looked: AtomicU64,
     started: Instant,
@@ -116,7 +118,7 @@ impl View {
             objects,
             index,
             directory: Directory::new(limit),
-            published: RwLock::default(),
+            published: ArcSwapOption::empty(),
             looked: AtomicU64::new(0),
             // In the past: a look at the very beginning is not "never".
             started: Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now),
@@ -174,7 +176,7 @@ impl View {
     /// What was published at the last look, without another one.
     #[must_use]
     pub fn published(&self) -> Option<Arc<Publication>> {
-        self.memory.published.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.memory.published.load_full()
     }
 
     /// Changes, to the sequence of what is published, when `fleet/head` or the directory moved.
@@ -294,7 +296,7 @@ impl View {
         };
         let (moved, published) = futures::future::try_join(directory, self.load_published(&trust)).await?;
         let sequence = published.as_ref().map_or(0, |published| published.head.sequence);
-        *self.memory.published.write().unwrap_or_else(PoisonError::into_inner) = published;
+        self.memory.published.store(published);
         self.memory.changed.send_if_modified(|known| std::mem::replace(known, sequence) != sequence || moved);
         Ok(())
     }
