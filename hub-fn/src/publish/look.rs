@@ -88,7 +88,8 @@ impl Publisher {
             }
         };
         let approved = self.approved().await?;
-        let fleet = fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()).map(|fetched| &fetched.reading.fleet);
+        let fleet =
+            fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()).map(|fetched| &fetched.reading.fleet);
         let members = self.members.population(previous, fleet);
         let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
         let now = Instant::now();
