@@ -325,10 +325,9 @@ fn leave(
     }
     let group =
         Judged { before: Some(before), values: &before.values, labels: labels_of(&before.values), keys };
-    if before.keys.as_ref() == Some(keys)
-        && services.may_touch(&group)
-        && said(&group, services, stamp, policy).content != before.content
-    {
+    let is_behind = before.keys.as_ref() != Some(keys)
+        || (services.may_touch(&group) && said(&group, services, stamp, policy).content != before.content);
+    if before.keys.is_some() && is_behind {
         plan.retold.insert(id, GroupRef { keys: None, ..before.clone() });
     }
 }
