@@ -153,6 +153,13 @@ pub fn values_of(labels: &Labels, keys: &BTreeSet<LabelKey>) -> BTreeMap<LabelKe
     used.map(|(key, value)| (key.clone(), value.as_str().to_owned())).collect()
 }
 
+fn labels_of(values: &BTreeMap<LabelKey, String>) -> Labels {
+    let label = |(key, value): (&LabelKey, &String)| {
+        (key.clone(), value.parse().expect("it was a label value before"))
+    };
+    values.iter().map(label).collect()
+}
+
 /// Decides which bodies are signed, and what becomes of the table.
 #[must_use]
 pub fn plan(
@@ -172,8 +179,8 @@ pub fn plan(
         if standing.placed + standing.named == 0 {
             // It stays until its body has expired: a roster that another publisher is writing just now may
             // name it, and what that cluster left there has to be known when it moves on.
-            if before.is_some_and(|before| before.expires <= stamp.now) {
-                plan.dropped.insert(*id);
+            if let Some(before) = before {
+                leave(&mut plan, (*id, before), &placement.keys, &services, (stamp, policy));
             }
             continue;
         }
@@ -211,10 +218,7 @@ impl<'a> Judged<'a> {
             (None, _) if standing.placed == 0 => return None,
             _ => (&standing.values, keys),
         };
-        let label = |(key, value): (&LabelKey, &String)| {
-            (key.clone(), value.parse().expect("it was a label value before"))
-        };
-        Some(Self { before, values, labels: values.iter().map(label).collect(), keys })
+        Some(Self { before, values, labels: labels_of(values), keys })
     }
 }
 
@@ -283,15 +287,7 @@ fn place(
     services: &Services<'_>,
     (stamp, policy): (Stamp, &Policy),
 ) {
-    let mut said = Vec::new();
-    let mut incarnations = BTreeMap::new();
-    for (name, published) in services.for_group(group) {
-        said.push(published.content);
-        incarnations.insert(name.clone(), published.incarnation);
-    }
-    let tombstones = before.map(|before| tombstones(&before.tombstones, &before.services, &incarnations));
-    let tombstones = tombstones.unwrap_or_default();
-    let content = content_of(&said, &tombstones, stamp, policy);
+    let Said { content, services, tombstones } = said(group, services, stamp, policy);
     let keys = Some(group.keys.clone());
     let is_fresh =
         |before: &&GroupRef| before.content == content && before.expires > stamp.now + policy.group_life / 2;
@@ -308,10 +304,53 @@ fn place(
         digest: content,
         content,
         expires: stamp.now + policy.group_life,
-        services: incarnations,
+        services,
         tombstones,
     };
     plan.bodies.push(Body { id, reference, previous: before.map(|before| before.sequence) });
+}
+
+/// What becomes of a group that nobody is in. Its body is not written any more, so that where it would say
+/// something else now, the table does not hold it for judged: whoever comes finds it looked at whole.
+fn leave(
+    plan: &mut Plan,
+    (id, before): (GroupId, &GroupRef),
+    keys: &BTreeSet<LabelKey>,
+    services: &Services<'_>,
+    (stamp, policy): (Stamp, &Policy),
+) {
+    if before.expires <= stamp.now {
+        plan.dropped.insert(id);
+        return;
+    }
+    let group =
+        Judged { before: Some(before), values: &before.values, labels: labels_of(&before.values), keys };
+    let is_behind = before.keys.as_ref() != Some(keys)
+        || (services.may_touch(&group) && said(&group, services, stamp, policy).content != before.content);
+    if before.keys.is_some() && is_behind {
+        plan.retold.insert(id, GroupRef { keys: None, ..before.clone() });
+    }
+}
+
+/// What a body says.
+struct Said {
+    content: Digest,
+    services: BTreeMap<Name, u64>,
+    tombstones: Vec<Tombstone>,
+}
+
+fn said(group: &Judged<'_>, services: &Services<'_>, stamp: Stamp, policy: &Policy) -> Said {
+    let mut said = Vec::new();
+    let mut incarnations = BTreeMap::new();
+    for (name, published) in services.for_group(group) {
+        said.push(published.content);
+        incarnations.insert(name.clone(), published.incarnation);
+    }
+    let before = group.before;
+    let tombstones = before.map(|before| tombstones(&before.tombstones, &before.services, &incarnations));
+    let tombstones = tombstones.unwrap_or_default();
+    let content = content_of(&said, &tombstones, stamp, policy);
+    Said { content, services: incarnations, tombstones }
 }
 
 /// What a body says, without its sequence and times.
