@@ -1,7 +1,8 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! (the same, a `Notify` when a site asks to enrol, and news from the index; its *looks* at sources and
+//! the *keeper* of its mirrors are its own), the *flusher* of last-seen times (the same).
 
 mod error;
 mod publishing;
