@@ -8,8 +8,6 @@ use farshore_chaos::kit::{GitHttp, GitMode, GitRepo};
 use farshore_hub_fn::artifact::{Kind, Packed, closure, pack};
 use farshore_hub_fn::source::{Branch, CommitId, Descent, FileSources, GitUrl, Limits, Mirror, SourceError};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpListener;
 
 /// A fetch as the publisher does it: where blocking is allowed.
 async fn fetch(
@@ -120,34 +118,6 @@ async fn a_repository_that_is_too_large_ends_at_the_limit() {
     let (_, got) = fetch(mirror(&folder), &server.url(), "", limits).await;
     let error = got.expect_err("a limit");
     assert!(matches!(error, SourceError::TooLarge { limit: 20_000, .. }), "{error:?}");
-}
-
-/// Answers the first request with headers and then a byte now and then, for ever.
-async fn trickling() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let url = format!("http://{}/repo.git", listener.local_addr().expect("it is bound"));
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("a client");
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-git-upload-pack-advertisement\r\n\r\n\
-                    001e# service=git-upload-pack\n0000000eversion 2\nffff";
-        stream.write_all(head.as_bytes()).await.expect("it listens");
-        let mut often = tokio::time::interval(Duration::from_millis(20));
-        // The client hangs up at its limit.
-        while stream.write_all(b"x").await.is_ok() {
-            often.tick().await;
-        }
-    });
-    url
-}
-
-#[tokio::test]
-async fn a_server_that_trickles_ends_at_the_limit_of_time_although_bytes_arrive() {
-    let folder = TempDir::new().expect("a temporary folder");
-    let limits = Limits { total: Duration::from_millis(700), ..Limits::default() };
-    let (_, got) = fetch(mirror(&folder), &trickling().await, "", limits).await;
-    let error = got.expect_err("it would never end");
-    assert!(matches!(error, SourceError::Overdue { .. }) && error.is_unreachable(), "{error:?}");
-    assert!(error.to_string().contains("0.7 s"), "{error}");
 }
 
 fn corpus(name: &str) -> Option<PathBuf> {
