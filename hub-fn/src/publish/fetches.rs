@@ -40,6 +40,7 @@ pub(super) struct Arrived {
 pub(super) struct Fetches {
     running: JoinSet<Seen>,
     under_way: BTreeMap<Id, (String, Digest)>,
+    busy: BTreeSet<String>,
     arrived: BTreeMap<String, Arrived>,
     slots: Arc<Semaphore>,
 }
@@ -48,7 +49,8 @@ impl Fetches {
     /// At most so many sources are fetched at once.
     pub(super) fn new(slots: usize) -> Self {
         let slots = Arc::new(Semaphore::new(slots.max(1)));
-        Self { running: JoinSet::new(), under_way: BTreeMap::new(), arrived: BTreeMap::new(), slots }
+        let (under_way, busy, arrived) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { running: JoinSet::new(), under_way, busy, arrived, slots }
     }
 
     /// Begins a look, which waits for a slot.
@@ -75,20 +77,22 @@ impl Fetches {
         self.arrived.remove(source);
         let task = self.running.spawn(look);
         self.under_way.insert(task.id(), (source.to_owned(), basis));
+        self.busy.insert(source.to_owned());
     }
 
     /// Whether a look at this source is under way.
     pub(super) fn is_under_way(&self, source: &str) -> bool {
-        self.under_way.values().any(|(name, _)| name == source)
+        self.busy.contains(source)
     }
 
     /// The sources that are looked at in this moment.
-    pub(super) fn busy(&self) -> BTreeSet<String> {
-        self.under_way.values().map(|(name, _)| name.clone()).collect()
+    pub(super) fn busy(&self) -> &BTreeSet<String> {
+        &self.busy
     }
 
-    /// Waits for a look to end, for ever if none is under way. Cancel-safe: nothing that arrived is lost.
-    pub(super) async fn next(&mut self) {
+    /// Waits for a look to end, for ever if none is under way; of which source. Cancel-safe: nothing that
+    /// arrived is lost.
+    pub(super) async fn next(&mut self) -> String {
         match self.running.join_next_with_id().await {
             None => std::future::pending().await,
             Some(Ok((id, seen))) => self.arrive(id, |_| seen),
@@ -102,20 +106,23 @@ impl Fetches {
         }
     }
 
-    fn arrive(&mut self, id: Id, seen: impl FnOnce(bool) -> Seen) {
+    fn arrive(&mut self, id: Id, seen: impl FnOnce(bool) -> Seen) -> String {
         let (source, basis) = self.under_way.remove(&id).expect("every look that runs is noted");
         let seen = seen(source == crate::record::FLEET);
-        self.arrived.insert(source, Arrived { basis, seen, again: None });
+        self.busy.remove(&source);
+        self.arrived.insert(source.clone(), Arrived { basis, seen, again: None });
+        source
     }
 
     /// Waits for these looks, but not longer than until then.
     pub(super) async fn wait(&mut self, sources: &BTreeSet<String>, until: Instant) {
         let over = tokio::time::sleep_until(until.into());
         tokio::pin!(over);
-        while sources.iter().any(|source| self.is_under_way(source)) {
+        let mut left: BTreeSet<String> = sources.intersection(&self.busy).cloned().collect();
+        while !left.is_empty() {
             // Both are cancel-safe.
             tokio::select! {
-                () = self.next() => {}
+                source = self.next() => drop(left.remove(&source)),
                 () = &mut over => return,
             }
         }

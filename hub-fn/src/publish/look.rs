@@ -29,6 +29,9 @@ use crate::source::{Branch, FileSources, Limits};
 
 /// The services that live in the fleet repository: looked at whenever that is. No source is called so.
 const FLEET_SERVICES: &str = "fleet/services";
+/// How long one that was slow waits for others that are, so that a thousand of them are not as many
+/// publications.
+const GATHER: Duration = Duration::from_millis(250);
 
 /// What one look at all sources found, before anything is decided for good.
 pub(super) struct Look {
@@ -146,8 +149,7 @@ impl Publisher {
 
     /// Asks for leases; what another publisher looked at before is due when it would have been there.
     pub(super) async fn lead(&mut self, declared: &BTreeSet<String>, intent: &Intent) {
-        let busy = self.fetches.busy();
-        for source in self.leases.refresh(declared, &busy, Instant::now()).await {
+        for source in self.leases.refresh(declared, self.fetches.busy(), Instant::now()).await {
             let is_made = orders_of(intent, &source).iter().all(Order::is_made);
             if let Some(ago) = self.leases.looked_ago(&source).await.filter(|_| is_made) {
                 let interval = self.interval_of(intent, &source);
@@ -251,6 +253,10 @@ impl Publisher {
         }
         self.look_at_fleet_services(look, &approved).await;
         self.fetches.wait(&begun, until).await;
+        if begun.is_empty() && self.fetches.has_arrived() {
+            let busy = self.fetches.busy().clone();
+            self.fetches.wait(&busy, until.min(Instant::now() + GATHER)).await;
+        }
         for job in &jobs {
             self.take_source(look, job);
         }

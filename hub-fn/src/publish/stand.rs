@@ -56,8 +56,7 @@ impl Publisher {
 
     /// Renews what makes sources this publisher's; true if it has won some, which may be due.
     pub async fn tend(&mut self) -> bool {
-        let busy = self.fetches.busy();
-        let gained = self.leases.refresh(&self.declared, &busy, Instant::now()).await;
+        let gained = self.leases.refresh(&self.declared, self.fetches.busy(), Instant::now()).await;
         for source in &gained {
             // Where nobody knows when it was looked at, it is due; else at its time.
             if let Some(ago) = self.leases.looked_ago(source).await {

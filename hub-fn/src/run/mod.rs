@@ -1,11 +1,12 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same), the
-//! *follower* of what is published (the same, and news of the index), the *writer* of reports (a queue; it ends
-//! with its last handle), the *waker* of agents that wait ([`crate::waiting`]; hears of news by a `watch`
-//! channel), the *steering* of the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of
-//! reports (the end only). A webhook that comes in the pause after another one is passed on by a task of its own.
+//! (the same, a `Notify` when a site asks to enrol, and news from the index; its *looks* at sources and the
+//! *keeper* of its mirrors are its own), the *flusher* of last-seen times (the same), the *follower* of what is
+//! published (the same, and news of the index), the *writer* of reports (a queue; it ends with its last handle),
+//! the *waker* of agents that wait ([`crate::waiting`]; hears of news by a `watch` channel), the *steering* of
+//! the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of reports (the end only). A
+//! webhook that comes in the pause after another one is passed on by a task of its own.
 
 mod error;
 mod flushing;

@@ -19,11 +19,13 @@ use crate::publish::{PublishError, Publisher, Step, StepReport};
 /// How often the publisher looks for requests to enrol and approvals that other processes recorded.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the publisher rests between two steps, whatever is due.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// One bounded step of due work, for a scheduler.
 pub(super) async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
     let report = publisher.step(Step::Sync).await?;
+    // Everything was looked at: what Git servers have said is heard.
+    publisher.take_hooks().await?;
     publisher.finish().await;
     tell(&report);
     match report {

@@ -25,6 +25,9 @@ const PACKS: usize = 16;
 /// At so many, which could not be merged, the mirror is made anew.
 const PACK_LIMIT: usize = 256;
 
+/// The most bytes of one object: a few of compressed bytes can promise any number.
+const OBJECT_LIMIT: u64 = 512 << 20;
+
 /// How one commit stands to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Descent {
@@ -245,9 +248,11 @@ impl Mirror {
 }
 
 /// Reads only the repository's own configuration: neither the user's nor the machine's may redirect
-/// a URL or offer credentials.
+/// a URL or offer credentials. A pack with an object beyond the limit is refused before there is room
+/// made for it.
 fn options() -> open::Options {
-    open::Options::isolated().open_path_as_is(true)
+    let limit = format!("gitoxide.objects.allocLimit={OBJECT_LIMIT}");
+    open::Options::isolated().open_path_as_is(true).config_overrides([limit])
 }
 
 fn open_repository(dir: &Path) -> gix::Result<Repository> {
@@ -344,6 +349,31 @@ mod tests {
         assert_eq!(packs_of(&mirror.dir), 2);
         assert_eq!(mirror.descent(&first, &second).expect("both are here"), Descent::Forward);
         assert_eq!(mirror.descent(&second, &second).expect("it is here"), Descent::Same);
+    }
+
+    #[test]
+    fn many_small_fetches_become_few_packs_and_nothing_is_lost() {
+        let upstream = Upstream::new();
+        let noise: String =
+            (0..40_000u64).map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a))).collect();
+        let mut commits = vec![upstream.commit(&[("big", &noise)])];
+        let mut mirror = mirror(&upstream);
+        fetch(&mut mirror, &upstream).expect("a good repository");
+        for n in 0..2 * PACKS {
+            commits.push(upstream.commit(&[("small", &n.to_string()), (&format!("a/{n}"), "x")]));
+            fetch(&mut mirror, &upstream).expect("a good repository");
+            assert!(packs_of(&mirror.dir) <= PACKS + 1, "{} packs", packs_of(&mirror.dir));
+        }
+        let mirror = Mirror::open(&mirror.dir).expect("it is there");
+        for pair in commits.windows(2) {
+            assert_eq!(mirror.descent(&pair[0], &pair[1]).expect("both are here"), Descent::Forward);
+        }
+        let newest = mirror.tree(commits.last().expect("many")).expect("it is here");
+        let files = newest.list(&"".parse().expect("a path"), 1_000).expect("a good tree");
+        assert_eq!(files.len(), 2 + 2 * PACKS);
+        for file in files {
+            newest.blob(&file.id, 1 << 20).expect("every blob is here, and is what its id says");
+        }
     }
 
     #[test]

@@ -100,11 +100,12 @@ impl<'a> Tree<'a> {
 
     fn object(&self, id: GitId, kind: Kind, limit: u64) -> Result<Vec<u8>, SourceError> {
         let damaged = |error: gix::Error| self.mirror.damaged(error.into());
-        let size = self.repo.find_header(id).map_err(damaged)?.size();
+        // One look-up: what any object may have was checked when it arrived.
+        let mut object = self.repo.find_object(id).map_err(damaged)?;
+        let size = u64::try_from(object.data.len()).expect("a length fits in 64 bits");
         if size > limit {
             return Err(SourceError::BlobTooLarge { blob: id.to_string(), size, limit });
         }
-        let mut object = self.repo.find_object(id).map_err(damaged)?;
         let real = gix::objs::compute_hash(id.kind(), object.kind, &object.data).map_err(damaged)?;
         if real != id || object.kind != kind {
             let what = format!("an object is not what its id says (a {} instead of {id})", object.kind);

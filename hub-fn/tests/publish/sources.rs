@@ -234,96 +234,107 @@ async fn mirrors_beyond_the_cache_are_dropped_and_come_back_from_the_record() {
 
 const MANY: usize = 10;
 
-/// Steps of both until everything is published that is the newest.
-async fn settle(world: &World, objects: &Arc<dyn Objects>, both: &mut [Publisher; 2], newest: &[String]) {
-    let deadline = Duration::from_secs(60);
-    wait_for("every source is published", deadline, async || {
-        for publisher in both.iter_mut() {
-            publisher.tend().await;
-            publisher.step(Step::Sync).await.map_err(|error| error.to_string())?;
+/// Two publishers on one Redis, many sources, and both know of each other.
+struct Crew {
+    world: World,
+    redis: Redis,
+    objects: Arc<dyn Objects>,
+    upstreams: Vec<Upstream>,
+}
+
+impl Crew {
+    async fn new() -> (Self, [Publisher; 2]) {
+        let mut world = World::new();
+        let redis = Redis::start().await.expect("a Redis");
+        world.index = Arc::new(RedisIndex::connect(&redis.url()).expect("a URL"));
+        let mut upstreams = Vec::new();
+        for n in 0..MANY {
+            upstreams.push(Upstream::new().await);
+            declare(&world, &format!("s{n}"), &upstreams[n]);
         }
-        for (n, commit) in newest.iter().enumerate() {
-            let published = commit_of(world, objects, &format!("s{n}")).await;
-            if published.as_ref() != Some(commit) {
-                return Err(format!("s{n} is at {published:?}"));
+        world.commit();
+        let objects = world.objects();
+        let options = |mirrors| {
+            let options = hourly(&world, mirrors);
+            Options { sync: SyncOptions { sharing: Sharing::Shared, ..options.sync }, ..options }
+        };
+        let mut both = [
+            world.publisher_with(&objects, options("mirrors-a")).await,
+            world.publisher_with(&objects, options("mirrors-b")).await,
+        ];
+        wait_for("both know of each other", Duration::from_secs(30), async || {
+            both[0].tend().await;
+            both[1].tend().await;
+            let known = both.iter().map(Publisher::publishers).collect::<Vec<_>>();
+            if known == [2, 2] { Ok(()) } else { Err(format!("they know of {known:?}")) }
+        })
+        .await
+        .expect("they share a Redis");
+        (Self { world, redis, objects, upstreams }, both)
+    }
+
+    fn fetches(&self) -> Vec<u64> {
+        self.upstreams.iter().map(|upstream| upstream.server.fetches()).collect()
+    }
+
+    /// A new commit everywhere, which is said to these publishers.
+    fn commit(&mut self, value: &str, publishers: &mut [Publisher]) -> Vec<String> {
+        for publisher in publishers {
+            (0..MANY).for_each(|n| publisher.push(Some(&format!("s{n}"))));
+        }
+        self.upstreams.iter_mut().map(|upstream| upstream.commit(value)).collect()
+    }
+
+    /// Steps of these publishers until everything is published that is the newest.
+    async fn settle(&self, publishers: &mut [Publisher], newest: &[String]) {
+        wait_for("every source is published", Duration::from_secs(90), async || {
+            for publisher in publishers.iter_mut() {
+                publisher.tend().await;
+                publisher.step(Step::Sync).await.map_err(|error| error.to_string())?;
             }
-        }
-        Ok(())
-    })
-    .await
-    .expect("both go on");
+            for (n, commit) in newest.iter().enumerate() {
+                let published = commit_of(&self.world, &self.objects, &format!("s{n}")).await;
+                if published.as_ref() != Some(commit) {
+                    return Err(format!("s{n} is at {published:?}"));
+                }
+            }
+            Ok(())
+        })
+        .await
+        .expect("they go on");
+    }
 }
 
 #[tokio::test]
 async fn two_publishers_fetch_each_source_once_and_a_flushed_redis_changes_nothing() {
-    let mut world = World::new();
-    let redis = Redis::start().await.expect("a Redis");
-    world.index = Arc::new(RedisIndex::connect(&redis.url()).expect("a URL"));
-    let mut upstreams = Vec::new();
-    for n in 0..MANY {
-        upstreams.push(Upstream::new().await);
-        declare(&world, &format!("s{n}"), &upstreams[n]);
-    }
-    world.commit();
-    let objects = world.objects();
-    let options = |mirrors| {
-        let options = hourly(&world, mirrors);
-        Options { sync: SyncOptions { sharing: Sharing::Shared, ..options.sync }, ..options }
-    };
-    let mut both = [
-        world.publisher_with(&objects, options("mirrors-a")).await,
-        world.publisher_with(&objects, options("mirrors-b")).await,
-    ];
-    // Both are known before anything is.
-    wait_for("both know of each other", Duration::from_secs(30), async || {
-        both[0].tend().await;
-        both[1].tend().await;
-        let known = both.iter().map(Publisher::publishers).collect::<Vec<_>>();
-        if known == [2, 2] { Ok(()) } else { Err(format!("they know of {known:?}")) }
-    })
-    .await
-    .expect("they share a Redis");
+    let (mut crew, mut both) = Crew::new().await;
     let head = |upstream: &Upstream| upstream.repository.head().expect("it has a commit");
-    let newest: Vec<String> = upstreams.iter().map(head).collect();
-    settle(&world, &objects, &mut both, &newest).await;
-    let counts =
-        |upstreams: &[Upstream]| -> Vec<u64> { upstreams.iter().map(|u| u.server.fetches()).collect() };
-    assert_eq!(counts(&upstreams), [1; MANY], "each was fetched once by whoever has it");
+    let newest: Vec<String> = crew.upstreams.iter().map(head).collect();
+    crew.settle(&mut both, &newest).await;
+    assert_eq!(crew.fetches(), [1; MANY], "each was fetched once by whoever has it");
     let led = |publisher: &Publisher| (0..MANY).filter(|n| publisher.leads(&format!("s{n}"))).count();
     let (a, b) = (led(&both[0]), led(&both[1]));
     assert!(a > 0 && b > 0 && a + b == MANY, "they are spread ({a} and {b})");
 
-    let newest: Vec<String> = upstreams.iter_mut().map(|upstream| upstream.commit("2")).collect();
-    for publisher in &mut both {
-        (0..MANY).for_each(|n| publisher.push(Some(&format!("s{n}"))));
-    }
-    settle(&world, &objects, &mut both, &newest).await;
-    assert_eq!(counts(&upstreams), [2; MANY]);
+    let newest = crew.commit("2", &mut both);
+    crew.settle(&mut both, &newest).await;
+    assert_eq!(crew.fetches(), [2; MANY]);
 
-    redis.flush_all().await.expect("it is there");
-    let newest: Vec<String> = upstreams.iter_mut().map(|upstream| upstream.commit("3")).collect();
-    for publisher in &mut both {
-        (0..MANY).for_each(|n| publisher.push(Some(&format!("s{n}"))));
-    }
-    settle(&world, &objects, &mut both, &newest).await;
-    assert!(counts(&upstreams).iter().all(|n| (3..=4).contains(n)), "{:?}", counts(&upstreams));
+    crew.redis.flush_all().await.expect("it is there");
+    let newest = crew.commit("3", &mut both);
+    crew.settle(&mut both, &newest).await;
+    assert!(crew.fetches().iter().all(|n| (3..=4).contains(n)), "{:?}", crew.fetches());
 
-    // One ends; the other has everything at once.
-    let [a, mut b] = both;
-    a.finish().await;
-    let newest: Vec<String> = upstreams.iter_mut().map(|upstream| upstream.commit("4")).collect();
-    wait_for("the other takes over", Duration::from_secs(60), async || {
-        b.tend().await;
-        (0..MANY).for_each(|n| b.push(Some(&format!("s{n}"))));
-        b.step(Step::Sync).await.map_err(|error| error.to_string())?;
-        for (n, commit) in newest.iter().enumerate() {
-            let published = commit_of(&world, &objects, &format!("s{n}")).await;
-            if published.as_ref() != Some(commit) {
-                return Err(format!("s{n} is at {published:?}"));
-            }
-        }
-        Ok(())
+    let [ends, goes_on] = both;
+    ends.finish().await;
+    let mut left = [goes_on];
+    wait_for("the other takes over", Duration::from_secs(90), async || {
+        left[0].tend().await;
+        let led = led(&left[0]);
+        if led == MANY { Ok(()) } else { Err(format!("it has {led} sources")) }
     })
     .await
-    .expect("b goes on");
+    .expect("leases that were given back are free");
+    let newest = crew.commit("4", &mut left);
+    crew.settle(&mut left, &newest).await;
 }
