@@ -29,6 +29,7 @@ const ROOT_FILE: &str = "root.1.json";
 
 /// With which key a hub is called, and how it is known.
 #[derive(Debug, Clone, Args)]
+#[group(skip)]
 pub(crate) struct CallArgs {
     /// With --hub: the operator's key (operator.key of the keys)
     #[arg(long, env = "FARSHORE_KEY", value_name = "FILE", requires = "hub")]
