@@ -38,7 +38,7 @@ const SOURCE_HEAD_LIMIT: usize = 4 << 20;
 
 /// Where the record is.
 #[derive(Debug, Clone, Args)]
-#[group(required = true, multiple = true)]
+#[group(required = true, multiple = true, args = ["data", "objects", "hub"])]
 pub(crate) struct Place {
     /// Data folder of the hub: the record is in DIR/objects, unless --objects
     #[arg(long, env = "FARSHORE_DATA", value_name = "DIR")]

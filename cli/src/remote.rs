@@ -29,6 +29,7 @@ const ROOT_FILE: &str = "root.1.json";
 
 /// With which key a hub is called, and how it is known.
 #[derive(Debug, Clone, Args)]
+#[group(skip)]
 pub(crate) struct CallArgs {
     /// With --hub: the operator's key (operator.key of the keys)
     #[arg(long, env = "FARSHORE_KEY", value_name = "FILE", requires = "hub")]
@@ -239,11 +240,10 @@ impl Remote {
         let header = Ask::new(method, target, &body, now()?).header(&self.key);
         let request = Request::builder().method(method).uri(target).header(OPERATOR_HEADER, header);
         let answer = self.client.ask(request, Bytes::from(body), PAGE_LIMIT).await;
-        let answer =
-            answer.map_err(|error| match chain(&error).contains("ApplicationVerificationFailure") {
-                true => RemoteError::Pin { hub: self.client.hub().to_string() },
-                false => error.into(),
-            })?;
+        let answer = answer.map_err(|error| match chain(&error).contains("TLS key is not among those") {
+            true => RemoteError::Pin { hub: self.client.hub().to_string() },
+            false => error.into(),
+        })?;
         serde_json::from_slice(&answer).map_err(RemoteError::Answer)
     }
 }
