@@ -25,13 +25,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farshore_shared::clock::since_epoch;
+use farshore_shared::digest::Digest;
 
 use tracing::info;
 
 use crate::index::Index;
 use crate::keyring::PublisherKeys;
-use crate::objects::{Objects, ObjectsError, Version};
+use crate::objects::{Objects, ObjectsError};
 use crate::record::{self, HeldChange, SourceHead};
+use crate::retention::Guarded;
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::trust::Trust;
 use agenda::Agenda;
@@ -118,8 +120,8 @@ pub struct Publisher {
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
     agenda: Agenda,
-    /// The head's object as this publisher saw or left it last: another one tells of another publisher.
-    left: Option<Version>,
+    /// What the head said as this publisher saw or left it last: anything else tells of another publisher.
+    left: Option<Digest>,
 }
 
 impl Publisher {
@@ -131,6 +133,8 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
+        // What is being collected is not written, and not named.
+        let objects: Arc<dyn Objects> = Arc::new(Guarded::new(objects));
         let (members, reported, agenda) = (Members::default(), BTreeMap::new(), Agenda::default());
         Self { objects, index, trust, keys, options, members, reported, agenda, left: None }
     }
@@ -195,12 +199,12 @@ impl Publisher {
 
     /// Learns who is enrolled, and what of it is not to be believed any more.
     async fn meet_members(&mut self, previous: &Published, step: Step) -> Result<(), ObjectsError> {
-        let version = previous.head.as_ref().map(|(_, version)| version.clone());
-        if self.left != version {
+        let said = previous.head.as_ref().map(|(head, _)| head.says());
+        if self.left != said {
             self.members.forget();
             self.reported.clear();
             self.agenda.forget();
-            self.left = version;
+            self.left = said;
         } else if step == Step::Sync {
             self.members.compare(&self.objects, &self.trust.director()).await?;
         }

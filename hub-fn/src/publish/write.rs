@@ -81,8 +81,8 @@ impl Publisher {
         };
         let bytes = Bytes::from(Envelope::seal(&head, &[&self.keys.director]).to_bytes());
         match self.objects.put(&record::head(), bytes.clone(), condition).await? {
-            PutOutcome::Stored(version) => {
-                self.left = Some(version);
+            PutOutcome::Stored(_) => {
+                self.left = Some(head.says());
                 self.tell_index(&record::head(), head.sequence, bytes).await;
                 Ok(true)
             }

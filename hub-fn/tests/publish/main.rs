@@ -3,6 +3,7 @@
 mod enrol;
 mod front_door;
 mod race;
+mod retention;
 mod serve;
 mod sync;
 mod world;
