@@ -9,6 +9,7 @@ use crate::approve::ApproveArgs;
 use crate::completion::CompletionArgs;
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
+use crate::gc::GcArgs;
 use crate::get::GetArgs;
 use crate::token::TokenArgs;
 use crate::trust::TrustArgs;
@@ -55,6 +56,8 @@ enum Command {
     Get(GetArgs),
     /// Let a held change through
     Approve(ApproveArgs),
+    /// Delete what of the record nobody needs any more
+    Gc(GcArgs),
     /// Check a fleet repository before it is pushed
     Validate(ValidateArgs),
     /// Print a completion script for a shell
@@ -72,6 +75,7 @@ impl Farshore {
             Command::Token(args) => args.run(),
             Command::Get(args) => args.run().await,
             Command::Approve(args) => args.run().await,
+            Command::Gc(args) => args.run().await,
             Command::Validate(args) => args.run(),
             Command::Completion(args) => args.run(),
         }

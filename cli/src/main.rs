@@ -7,6 +7,7 @@
 //! - `hub`, `agent`: the two sides, which live in crates of their own.
 //! - [`trust`], [`token`]: what a fleet begins with.
 //! - [`get`], [`approve`]: the record beside a running hub, read and answered; [`record`] loads it.
+//! - [`gc`]: what of the record nobody needs any more.
 //! - [`validate`]: a fleet repository before it is pushed.
 //! - [`table`], [`time`]: how things are shown to people.
 
@@ -15,6 +16,7 @@ mod command;
 mod completion;
 mod demo;
 mod failure;
+mod gc;
 mod get;
 mod record;
 mod table;

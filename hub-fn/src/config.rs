@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use farshore_shared::duration::HumanDuration;
 
+use crate::handlers::artifact::{Delivery, Redirects, STREAMS};
+use crate::retention::Rules;
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::tls::TlsFiles;
 
@@ -52,6 +54,15 @@ pub struct HubArgs {
     /// Allow sources that are folders of this machine (file://)
     #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
     pub allow_file_sources: bool,
+    /// How long what no document names any more is kept (at least 1h)
+    #[arg(long, env = "FARSHORE_KEEP_UNNEEDED", value_name = "DURATION", default_value = "1d")]
+    pub keep_unneeded: HumanDuration,
+    /// Send sites to the bucket for artifacts, where it can be reached from them
+    #[arg(long, env = "FARSHORE_REDIRECT_ARTIFACTS")]
+    pub redirect_artifacts: bool,
+    /// How many artifacts are sent at once
+    #[arg(long, env = "FARSHORE_ARTIFACT_STREAMS", value_name = "N", default_value_t = STREAMS)]
+    pub artifact_streams: usize,
 }
 
 const EXAMPLES: &str = "\
@@ -141,6 +152,12 @@ impl Config {
                 mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
             }
         }
+        if args.keep_unneeded.0.as_secs() < Rules::LEAST {
+            mistakes.push(format!("--keep-unneeded is at least 1h (got {})", args.keep_unneeded));
+        }
+        if !(1..=100_000).contains(&args.artifact_streams) {
+            mistakes.push(format!("--artifact-streams is 1 to 100000 (got {})", args.artifact_streams));
+        }
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());
         }
@@ -154,6 +171,21 @@ impl Config {
         let keys = args.keys.clone().unwrap_or_else(|| args.data.join("keys"));
         let files = if args.allow_file_sources { FileSources::Allowed } else { FileSources::Refused };
         Ok(Self { args, fleet, keys, tls, files })
+    }
+}
+
+impl Config {
+    /// How artifacts are sent.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        let redirects = if self.args.redirect_artifacts { Redirects::Allowed } else { Redirects::Never };
+        Delivery::new(self.args.artifact_streams, redirects)
+    }
+
+    /// What is collected when.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules { unneeded: self.args.keep_unneeded.0.as_secs(), ..Rules::default() }
     }
 }
 

@@ -7,6 +7,7 @@ use prometheus::{
     Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
 
+use crate::retention::Kind;
 use crate::routes::Route;
 
 /// The metrics of one process.
@@ -20,6 +21,8 @@ pub struct Metrics {
     /// Clusters that are registered, as the publisher counted last.
     pub clusters: IntGauge,
     steps: IntCounterVec,
+    collected: IntCounterVec,
+    collected_bytes: IntCounterVec,
 }
 
 impl Default for Metrics {
@@ -56,12 +59,19 @@ impl Metrics {
             &["outcome"],
         )
         .expect(made);
+        let by_kind =
+            |name: &str, help: &str| IntCounterVec::new(Opts::new(name, help), &["kind"]).expect(made);
+        let collected = by_kind("farshore_hub_collected_objects_total", "Unneeded objects deleted, by kind.");
+        let collected_bytes =
+            by_kind("farshore_hub_collected_bytes_total", "Bytes of unneeded objects deleted, by kind.");
+        registry.register(Box::new(collected.clone())).expect(made);
+        registry.register(Box::new(collected_bytes.clone())).expect(made);
         registry.register(Box::new(requests.clone())).expect(made);
         registry.register(Box::new(seconds.clone())).expect(made);
         registry.register(Box::new(sequence.clone())).expect(made);
         registry.register(Box::new(clusters.clone())).expect(made);
         registry.register(Box::new(steps.clone())).expect(made);
-        Self { registry, requests, seconds, sequence, clusters, steps }
+        Self { registry, requests, seconds, sequence, clusters, steps, collected, collected_bytes }
     }
 
     /// Counts one request.
@@ -73,6 +83,12 @@ impl Metrics {
     /// Counts one step of the publisher.
     pub fn count_step(&self, outcome: &str) {
         self.steps.with_label_values(&[outcome]).inc();
+    }
+
+    /// Counts one unneeded object that was deleted.
+    pub fn collected(&self, kind: Kind, bytes: u64) {
+        self.collected.with_label_values(&[kind.label()]).inc();
+        self.collected_bytes.with_label_values(&[kind.label()]).inc_by(bytes);
     }
 
     /// Prometheus text, version 0.0.4.

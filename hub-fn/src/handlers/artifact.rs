@@ -1,21 +1,93 @@
 //! `GET /v1/artifacts/{digest}`: bytes, whole or from an offset, only for clusters that may have them.
+//!
+//! Artifacts queue: so many are sent at once, and who waits too long is told to come back, so that large
+//! bodies leave room for everything else. A site that says so ([`REDIRECT_HEADER`]) is sent to the bucket
+//! instead, where the hub is told to (`--redirect-artifacts`) and the record can sign addresses.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
-use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
+use farshore_shared::wire::REDIRECT_HEADER;
+use futures::StreamExt as _;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LOCATION, RANGE,
+};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::debug;
+
 use super::Hub;
-use crate::answer::{Answer, Refusal, streamed};
-use crate::objects::{ByteRange, ObjectsError};
+use crate::answer::{Answer, Refusal, empty, streamed};
+use crate::objects::{ByteRange, Content, ObjectsError};
 use crate::record;
 use crate::view::Freshness;
+
+/// How many artifacts are sent at once, unless somebody says otherwise.
+pub const STREAMS: usize = 256;
+/// How many requests may wait for each that is being answered.
+const WAITING_FOR_EACH: usize = 4;
+/// How long a request waits for its turn.
+const WAIT: Duration = Duration::from_secs(10);
+/// When whoever waited too long shall come back.
+const COME_BACK: Duration = Duration::from_secs(30);
+/// How long a signed address is good for: the start of a download, not its end.
+pub const SIGNED_FOR: Duration = Duration::from_secs(900);
+
+/// Whether sites may be sent to the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redirects {
+    /// Artifacts are streamed through the hub.
+    Never,
+    /// Sites that follow are sent to the bucket.
+    Allowed,
+}
+
+/// How artifacts are sent.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    streams: Arc<Semaphore>,
+    /// Those that wait, and those that are being answered.
+    places: Arc<Semaphore>,
+    /// How long a request waits for its turn.
+    wait: Duration,
+    redirects: Redirects,
+}
+
+impl Default for Delivery {
+    fn default() -> Self {
+        Self::new(STREAMS, Redirects::Never)
+    }
+}
+
+/// A turn in the queue, and the place in it.
+type Turn = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+impl Delivery {
+    /// So many streams at once.
+    #[must_use]
+    pub fn new(streams: usize, redirects: Redirects) -> Self {
+        let places = streams.saturating_mul(1 + WAITING_FOR_EACH).min(Semaphore::MAX_PERMITS);
+        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits));
+        Self { streams: semaphore(streams), places: semaphore(places), wait: WAIT, redirects }
+    }
+
+    async fn turn(&self) -> Result<Turn, Refusal> {
+        let busy = || Refusal::later("too many artifacts are being fetched at once", COME_BACK);
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_full| busy())?;
+        let stream = tokio::time::timeout(self.wait, Arc::clone(&self.streams).acquire_owned());
+        let stream = stream.await.map_err(|_elapsed| busy())?.expect("the semaphore is never closed");
+        Ok((stream, place))
+    }
+}
 
 /// Sends an artifact.
 ///
 /// # Errors
 /// `401`, `404` for what the cluster's documents do not name, `410` for what they name and the record
-/// does not have any more, `416`.
+/// does not have any more, `416`, `503` when too many artifacts are being fetched.
 pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
     let caller = hub.gate.admit(request.headers(), now()).await?;
     let digest: Digest =
@@ -30,22 +102,19 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
             format!("no document of this cluster names the artifact ({digest})"),
         ));
     }
+    if let Some(elsewhere) = redirected(hub, digest, request.headers()).await? {
+        return Ok(elsewhere);
+    }
+    let turn = hub.delivery.turn().await?;
     let range = wanted(request.headers());
     let content = match hub.view.objects().read(&record::artifact(digest), range).await {
         Ok(content) => content,
-        Err(ObjectsError::Unsatisfiable { total, .. }) => {
-            let message = format!("range begins behind the end of the artifact ({total} bytes)");
-            let mut response = Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
-            // RFC 9110, section 14.4: the length lets the caller ask better.
-            let text = format!("bytes */{total}");
-            let value = HeaderValue::try_from(text).expect("numbers are printable ASCII");
-            response.headers_mut().insert(CONTENT_RANGE, value);
-            return Ok(response);
-        }
+        Err(ObjectsError::Unsatisfiable { total, .. }) => return Ok(unsatisfiable(total)),
         Err(error) => return Err(error.into()),
     };
     let gone = || Refusal::of(StatusCode::GONE, format!("artifact was superseded and collected ({digest})"));
     let content = content.ok_or_else(gone)?;
+    let content = held(content, turn);
     let (start, end, total) = (content.range.start, content.range.end, content.total);
     let mut response = Response::new(streamed(content));
     let headers = response.headers_mut();
@@ -60,6 +129,52 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
+}
+
+/// The turn ends when the last piece is sent, or when nobody reads any more.
+fn held(content: Content, turn: Turn) -> Content {
+    let stream = content.stream.map(move |piece| {
+        let _sent = &turn;
+        piece
+    });
+    Content { stream: stream.boxed(), ..content }
+}
+
+fn unsatisfiable(total: u64) -> Response<crate::answer::Body> {
+    let message = format!("range begins behind the end of the artifact ({total} bytes)");
+    let mut response = Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
+    // RFC 9110, section 14.4: the length lets the caller ask better.
+    let text = format!("bytes */{total}");
+    let value = HeaderValue::try_from(text).expect("numbers are printable ASCII");
+    response.headers_mut().insert(CONTENT_RANGE, value);
+    response
+}
+
+/// The bucket's own address of an artifact, for a site that follows there. Whether it is there is for the
+/// bucket to say: a site that is refused asks here again, without following.
+async fn redirected(
+    hub: &Hub,
+    digest: Digest,
+    headers: &HeaderMap,
+) -> Result<Option<Response<crate::answer::Body>>, Refusal> {
+    let follows = headers.get(REDIRECT_HEADER).is_some_and(|value| value == "follow");
+    if !follows || hub.delivery.redirects == Redirects::Never {
+        return Ok(None);
+    }
+    let signed = match hub.view.objects().presign(&record::artifact(digest), SIGNED_FOR).await {
+        Ok(signed) => signed,
+        Err(error) => {
+            debug!(%digest, %error, "no address is signed: the artifact is streamed");
+            None
+        }
+    };
+    let Some(address) = signed.and_then(|address| HeaderValue::try_from(address).ok()) else {
+        return Ok(None);
+    };
+    let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(LOCATION, address);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(Some(response))
 }
 
 /// One range of RFC 9110, section 14.1.2. Several at once, or another unit, are ignored, as the RFC
@@ -79,6 +194,25 @@ fn wanted(headers: &HeaderMap) -> Option<ByteRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn artifacts_queue_and_who_waits_too_long_or_finds_no_place_is_told_to_come_back() {
+        let wait = Duration::from_millis(50);
+        let delivery = Delivery { wait, ..Delivery::new(1, Redirects::Never) };
+        let first = delivery.turn().await.expect("nobody is before it");
+        let waiting = async {
+            let waits = (0..WAITING_FOR_EACH).map(|_| delivery.turn());
+            futures::future::join_all(waits).await
+        };
+        let (waited, over) = tokio::join!(waiting, async {
+            tokio::task::yield_now().await;
+            delivery.turn().await
+        });
+        assert!(over.is_err(), "there are only so many places");
+        assert!(waited.iter().all(Result::is_err), "the first one is still being sent");
+        drop(first);
+        delivery.turn().await.expect("it is free again");
+    }
 
     #[test]
     fn one_range_of_bytes_is_understood_and_any_other_ignored() {

@@ -30,4 +30,8 @@ pub struct Hub {
     pub metrics: Arc<Metrics>,
     /// Wakes a publisher in the same process.
     pub wake: Arc<Notify>,
+    /// How artifacts are sent.
+    pub delivery: artifact::Delivery,
+    /// The roots that were sent before.
+    pub roots: trust::Roots,
 }

@@ -1,6 +1,7 @@
 //! The record as a publisher uses it: it writes nothing that is being deleted.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -79,5 +80,9 @@ impl Objects for Guarded {
 
     async fn delete(&self, key: &Key) -> Result<(), ObjectsError> {
         self.inner.delete(key).await
+    }
+
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        self.inner.presign(key, ttl).await
     }
 }

@@ -1,8 +1,10 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times and the *collector*
+//! of what nobody needs (the same).
 
+mod collecting;
 mod error;
 mod publishing;
 
@@ -20,6 +22,7 @@ use tracing::{error, info, warn};
 use crate::auth::Gate;
 use crate::config::{Config, HubArgs, Role};
 use crate::handlers::Hub;
+use crate::handlers::trust::Roots;
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
 use crate::metrics::Metrics;
@@ -34,6 +37,7 @@ use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
 
+use collecting::collect;
 pub use error::HubError;
 use publishing::{once, publish};
 
@@ -42,6 +46,9 @@ const FLUSH: Duration = Duration::from_secs(15);
 
 /// Runs a hub until it is told to stop.
 ///
+/// It answers before it has proven that it may publish: sites that wait need no publisher. A hub that has
+/// just made its keys, and one that publishes once, prove first.
+///
 /// # Errors
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
 pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
@@ -49,15 +56,28 @@ pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     let _lock = lock_data(&config.args.data)?;
     let objects = open_objects(&config).await?;
     let index = open_index(&config)?;
-    let tls = prepare(&config, &*objects).await?;
-    let publisher = if config.args.role.publishes() {
-        prove_conditions(&*objects).await?;
-        let trust = Trust::establish(&*objects, &Keyring::at(&config.keys)).await?;
-        Some(Publisher::new(Arc::clone(&objects), Arc::clone(&index), trust, options(&config)))
+    let (tls, keys) = prepare(&config, &*objects).await?;
+    let publishes = config.args.role.publishes();
+    let publisher = if publishes && (config.args.once || keys == Keys::New) {
+        Some(publisher(&config, &objects, &index).await?)
     } else {
         None
     };
-    start(config, objects, index, tls, publisher).await
+    match publisher {
+        Some(publisher) if config.args.once => once(publisher).await,
+        publisher => start(config, objects, index, tls, publisher).await,
+    }
+}
+
+/// A publisher, once the record is proven and its trust root is that of the keys.
+async fn publisher(
+    config: &Config,
+    objects: &Arc<dyn Objects>,
+    index: &Arc<dyn Index>,
+) -> Result<Publisher, HubError> {
+    prove_conditions(&**objects).await?;
+    let trust = Trust::establish(&**objects, &Keyring::at(&config.keys)).await?;
+    Ok(Publisher::new(Arc::clone(objects), Arc::clone(index), trust, options(config)))
 }
 
 async fn start(
@@ -65,53 +85,106 @@ async fn start(
     objects: Arc<dyn Objects>,
     index: Arc<dyn Index>,
     tls: TlsFiles,
-    publisher: Option<Publisher>,
+    made: Option<Publisher>,
 ) -> Result<Exit, HubError> {
-    let publisher = match publisher {
-        Some(publisher) if config.args.once => return once(publisher).await,
-        publisher => publisher,
-    };
-    let view = View::new(Arc::clone(&objects), index);
+    let view = View::new(Arc::clone(&objects), Arc::clone(&index));
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
-    let gate = Gate::new(view.clone());
-    let hub =
-        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let hub = Hub {
+        gate: Gate::new(view.clone()),
+        view,
+        seen: Arc::clone(&seen),
+        metrics: Arc::clone(&metrics),
+        wake: Arc::clone(&wake),
+        delivery: config.delivery(),
+        roots: Roots::default(),
+    };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
     announce(&config, server.address().map_err(listen)?);
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
-    let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
-    let publishing = publisher.map(|publisher| {
-        tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
-    });
-    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
-    let exit = until_told(stop, tasks.collect()).await?;
+    let mut tasks = vec![
+        spawn(server.run(hub, door, stopped.clone())),
+        spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone())),
+    ];
+    if config.args.role.publishes() {
+        let (keys, rules) = (config.keys.clone(), config.rules());
+        let collecting = collect(Arc::clone(&objects), keys, rules, Arc::clone(&metrics), stopped.clone());
+        let house = House { config, objects: Arc::clone(&objects), index, metrics, wake };
+        tasks.push(tokio::spawn(house.publishing(made, stopped)));
+        tasks.push(spawn(collecting));
+    }
+    let exit = until_told(stop, tasks).await?;
     // Requests were answered while the server drained.
     flush_now(&seen, &*objects).await;
     Ok(exit)
 }
 
+/// A task that cannot fail.
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Result<(), HubError>> {
+    tokio::spawn(async {
+        task.await;
+        Ok(())
+    })
+}
+
+/// What the publisher's task is given.
+struct House {
+    config: Config,
+    objects: Arc<dyn Objects>,
+    index: Arc<dyn Index>,
+    metrics: Arc<Metrics>,
+    wake: Arc<Notify>,
+}
+
+impl House {
+    /// Proves what was not proven before, and publishes until it is stopped.
+    async fn publishing(
+        self,
+        made: Option<Publisher>,
+        mut stopped: watch::Receiver<bool>,
+    ) -> Result<(), HubError> {
+        let Self { config, objects, index, metrics, wake } = self;
+        let publisher = match made {
+            Some(publisher) => publisher,
+            // A proof that is cut leaves objects of its own, which the next one removes.
+            None => tokio::select! {
+                publisher = publisher(&config, &objects, &index) => publisher?,
+                _ = stopped.changed() => return Ok(()),
+            },
+        };
+        publish(publisher, config.args.interval.0, metrics, wake, stopped).await;
+        Ok(())
+    }
+}
+
 /// Waits for a signal, or for a task that ends although nobody told it to: half a hub is none, and
 /// whoever supervises the process starts it again. Then all tasks end.
-async fn until_told(stop: watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) -> Result<Exit, HubError> {
+async fn until_told(
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<Result<(), HubError>>>,
+) -> Result<Exit, HubError> {
     let mut tasks: FuturesUnordered<_> = tasks.into_iter().collect();
     let exit = tokio::select! {
         told = wait_for_signal() => told.map(|()| Exit::Ok).map_err(HubError::Signals),
-        ended = tasks.next() => {
-            error!(?ended, "a task ended although the hub runs");
-            Ok(Exit::Fault)
+        ended = tasks.next() => match ended {
+            Some(Ok(Err(failure))) => Err(failure),
+            ended => {
+                error!(?ended, "a task ended although the hub runs");
+                Ok(Exit::Fault)
+            }
         }
     };
     info!("stopping");
     // Nobody left to hear it is as good.
     let _ = stop.send(true);
     while let Some(ended) = tasks.next().await {
-        if let Err(failure) = ended {
-            error!(%failure, "a task ended badly");
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => error!(error = %chain(&failure), "a task ended badly"),
+            Err(failure) => error!(%failure, "a task ended badly"),
         }
     }
     exit
@@ -166,17 +239,25 @@ async fn wait_for_signal() -> std::io::Result<()> {
 
 /// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
 /// record, keys and root.
-async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, HubError> {
+async fn prepare(config: &Config, objects: &dyn Objects) -> Result<(TlsFiles, Keys), HubError> {
     let tls = match &config.tls {
         Some(tls) => tls.clone(),
         None => TlsFiles::own(&config.args.data.join("tls"))?,
     };
     let ring = Keyring::at(&config.keys);
-    if config.args.role == Role::All && !ring.exists() && Trust::load(objects).await?.is_none() {
-        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
-        info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
+    if config.args.role != Role::All || ring.exists() || Trust::load(objects).await?.is_some() {
+        return Ok((tls, Keys::Old));
     }
-    Ok(tls)
+    ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
+    info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
+    Ok((tls, Keys::New))
+}
+
+/// Whether the keys were there before this start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    New,
+    Old,
 }
 
 #[cfg(test)]
@@ -186,8 +267,8 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_ends_by_itself_ends_the_hub_with_a_fault_and_all_other_tasks() {
         let (stop, mut stopped) = watch::channel(false);
-        let ends = tokio::spawn(async {});
-        let waits = tokio::spawn(async move { assert!(stopped.changed().await.is_ok()) });
+        let ends = spawn(async {});
+        let waits = spawn(async move { assert!(stopped.changed().await.is_ok()) });
         assert_eq!(until_told(stop, vec![ends, waits]).await.expect("no signal is needed"), Exit::Fault);
     }
 }

@@ -100,6 +100,8 @@ impl House {
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
             wake: Arc::default(),
+            delivery: farshore_hub_fn::handlers::artifact::Delivery::default(),
+            roots: farshore_hub_fn::handlers::trust::Roots::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(server.run(hub, door, stopped));

@@ -62,6 +62,8 @@ impl Served {
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
             wake: Arc::default(),
+            delivery: farshore_hub_fn::handlers::artifact::Delivery::default(),
+            roots: farshore_hub_fn::handlers::trust::Roots::default(),
         }
     }
 
