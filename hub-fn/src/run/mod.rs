@@ -44,6 +44,10 @@ use publishing::{once, publish};
 /// How often last-seen times are flushed.
 const FLUSH: Duration = Duration::from_secs(15);
 
+/// How long a hub that has just started only answers: a proof is a hundred writes, and whoever has waited
+/// for this hub comes first.
+const PROVE_AFTER: Duration = Duration::from_millis(200);
+
 /// Runs a hub until it is told to stop.
 ///
 /// It answers before it has proven that it may publish: sites that wait need no publisher. A hub that has
@@ -151,7 +155,10 @@ impl House {
             Some(publisher) => publisher,
             // A proof that is cut leaves objects of its own, which the next one removes.
             None => tokio::select! {
-                publisher = publisher(&config, &objects, &index) => publisher?,
+                publisher = async {
+                    tokio::time::sleep(PROVE_AFTER).await;
+                    publisher(&config, &objects, &index).await
+                } => publisher?,
                 _ = stopped.changed() => return Ok(()),
             },
         };
