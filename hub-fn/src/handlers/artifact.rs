@@ -211,7 +211,7 @@ mod tests {
         assert!(over.is_err(), "there are only so many places");
         assert!(waited.iter().all(Result::is_err), "the first one is still being sent");
         drop(first);
-        delivery.turn().await.expect("it is free again");
+        drop(delivery.turn().await.expect("it is free again"));
     }
 
     #[test]
