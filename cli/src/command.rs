@@ -9,6 +9,7 @@ use crate::approve::ApproveArgs;
 use crate::completion::CompletionArgs;
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
+use crate::gc::GcArgs;
 use crate::get::GetArgs;
 use crate::remove::RemoveArgs;
 use crate::token::TokenArgs;
@@ -58,6 +59,8 @@ enum Command {
     Approve(ApproveArgs),
     /// Take a cluster out of the fleet
     Remove(RemoveArgs),
+    /// Delete what of the record nobody needs any more
+    Gc(GcArgs),
     /// Check a fleet repository before it is pushed
     Validate(ValidateArgs),
     /// Print a completion script for a shell
@@ -76,6 +79,7 @@ impl Farshore {
             Command::Get(args) => args.run().await,
             Command::Approve(args) => args.run().await,
             Command::Remove(args) => args.run().await,
+            Command::Gc(args) => args.run().await,
             Command::Validate(args) => args.run(),
             Command::Completion(args) => args.run(),
         }

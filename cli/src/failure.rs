@@ -5,12 +5,14 @@ use std::io;
 use farshore_agent::agent::AgentError;
 use farshore_hub_fn::declare::FolderError;
 use farshore_hub_fn::keyring::KeyringError;
+use farshore_hub_fn::retention::RetentionError;
 use farshore_hub_fn::run::HubError;
 use farshore_hub_fn::tls::TlsError;
 use farshore_shared::exit::{Exit, chain};
 
 use crate::approve::ApproveError;
 use crate::demo::DemoError;
+use crate::gc::GcError;
 use crate::record::RecordError;
 use crate::remote::RemoteError;
 use crate::time::ClockError;
@@ -42,6 +44,12 @@ pub(crate) enum Failure {
     /// An approval.
     #[error(transparent)]
     Approve(#[from] ApproveError),
+    /// What a collection was told.
+    #[error(transparent)]
+    Gc(#[from] GcError),
+    /// A collection.
+    #[error(transparent)]
+    Retention(#[from] RetentionError),
     /// A folder to be validated.
     #[error("reading the fleet repository")]
     Folder(#[from] FolderError),
@@ -64,6 +72,10 @@ impl Failure {
             Self::Remote(error) => error.exit(),
             Self::Approve(error) => error.exit(),
             Self::Keys(_) | Self::Certificate(_) | Self::Folder(_) => Exit::BadInput,
+            Self::Gc(_) => Exit::Usage,
+            Self::Retention(RetentionError::Objects(error)) if error.retryable() => Exit::Unreachable,
+            Self::Retention(RetentionError::Contended(_) | RetentionError::TooLate(_)) => Exit::Unreachable,
+            Self::Retention(_) => Exit::BadInput,
             Self::Clock(_) | Self::Output(_) => Exit::Fault,
         }
     }

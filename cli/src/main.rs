@@ -8,6 +8,7 @@
 //! - [`trust`], [`token`]: what a fleet begins with.
 //! - [`get`], [`approve`], [`remove`]: what a hub knows, read and answered: from its record ([`record`]), or by asking it
 //!   ([`remote`]).
+//! - [`gc`]: what of the record nobody needs any more.
 //! - [`validate`]: a fleet repository before it is pushed.
 //! - [`table`], [`time`]: how things are shown to people.
 
@@ -16,6 +17,7 @@ mod command;
 mod completion;
 mod demo;
 mod failure;
+mod gc;
 mod get;
 mod record;
 mod remote;

@@ -134,6 +134,11 @@ impl Record {
         Ok(Self { objects, trust })
     }
 
+    /// Its objects.
+    pub(crate) fn objects(&self) -> &Arc<dyn Objects> {
+        &self.objects
+    }
+
     /// Its trust root.
     pub(crate) fn trust(&self) -> &Trust {
         &self.trust

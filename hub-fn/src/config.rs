@@ -6,8 +6,13 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use farshore_shared::duration::HumanDuration;
 
+use crate::handlers::Settings;
+use crate::handlers::artifact::Redirects;
+use crate::load;
+use crate::retention::Rules;
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::tls::TlsFiles;
+use crate::waiting::WakeLimits;
 
 /// `farshore hub` and `farshore-hub`.
 #[derive(Debug, Clone, Args)]
@@ -80,6 +85,12 @@ pub struct HubArgs {
     /// Allow sources that are folders of this machine (file://)
     #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
     pub allow_file_sources: bool,
+    /// How long what no document names any more is kept (at least 1h)
+    #[arg(long, env = "FARSHORE_KEEP_UNNEEDED", value_name = "DURATION", default_value = "1d")]
+    pub keep_unneeded: HumanDuration,
+    /// Send sites to the bucket for artifacts, where it can be reached from them
+    #[arg(long, env = "FARSHORE_REDIRECT_ARTIFACTS")]
+    pub redirect_artifacts: bool,
 }
 
 /// The least memory for clusters: less would hold next to nothing.
@@ -178,6 +189,9 @@ impl Config {
         if !(1..=1_000).contains(&args.fetches) {
             mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
         }
+        if args.keep_unneeded.0.as_secs() < Rules::LEAST {
+            mistakes.push(format!("--keep-unneeded is at least 1h (got {})", args.keep_unneeded));
+        }
         let rates = [
             ("--wake-rate", args.wake_rate),
             ("--poll-rate-limit", args.poll_rate_limit),
@@ -202,6 +216,29 @@ impl Config {
         let keys = args.keys.clone().unwrap_or_else(|| args.data.join("keys"));
         let files = if args.allow_file_sources { FileSources::Allowed } else { FileSources::Refused };
         Ok(Self { args, fleet, keys, tls, files })
+    }
+}
+
+impl Config {
+    /// What this process takes on.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let args = &self.args;
+        let load = load::Limits {
+            polls: args.poll_rate_limit,
+            interval: args.site_poll.0,
+            cluster: args.cluster_rate_limit,
+            artifacts: args.artifact_limit as usize,
+        };
+        let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
+        let redirects = if args.redirect_artifacts { Redirects::Allowed } else { Redirects::Never };
+        Settings { load, wake, hooks: args.hook_secrets.clone(), redirects }
+    }
+
+    /// What is collected when.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules { unneeded: self.args.keep_unneeded.0.as_secs(), ..Rules::default() }
     }
 }
 

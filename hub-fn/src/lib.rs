@@ -15,6 +15,7 @@
 //! - [`record`], [`objects`], [`index`]: where everything lies, the port to it, and the index before it.
 //! - [`directory`]: the clusters of the fleet, read by shard.
 //! - [`status`]: what sites say of themselves: appended, folded, counted.
+//! - [`retention`]: collects what nobody needs any more.
 //! - [`stores`]: opens them, and takes the data folder.
 //! - [`trust`], [`keyring`], [`tls`]: the trust root, the keys, the certificate.
 
@@ -33,6 +34,7 @@ pub mod metrics;
 pub mod objects;
 pub mod publish;
 pub mod record;
+pub mod retention;
 pub mod routes;
 pub mod run;
 pub mod seen;

@@ -10,6 +10,7 @@ use prometheus::{
 
 use crate::directory::Counts;
 use crate::publish::SourceStates;
+use crate::retention::Kind;
 use crate::routes::Route;
 
 /// The metrics of one process.
@@ -28,6 +29,8 @@ pub struct Metrics {
     view: ViewGauges,
     sources: IntGaugeVec,
     failing: IntGaugeVec,
+    collected: IntCounterVec,
+    collected_bytes: IntCounterVec,
 }
 
 /// What a replica has in memory.
@@ -127,6 +130,13 @@ impl Metrics {
         .expect(made);
         registry.register(Box::new(sources.clone())).expect(made);
         registry.register(Box::new(failing.clone())).expect(made);
+        let by_kind =
+            |name: &str, help: &str| IntCounterVec::new(Opts::new(name, help), &["kind"]).expect(made);
+        let collected = by_kind("farshore_hub_collected_objects_total", "Unneeded objects deleted, by kind.");
+        let collected_bytes =
+            by_kind("farshore_hub_collected_bytes_total", "Bytes of unneeded objects deleted, by kind.");
+        registry.register(Box::new(collected.clone())).expect(made);
+        registry.register(Box::new(collected_bytes.clone())).expect(made);
         registry.register(Box::new(requests.clone())).expect(made);
         registry.register(Box::new(seconds.clone())).expect(made);
         registry.register(Box::new(sequence.clone())).expect(made);
@@ -134,7 +144,20 @@ impl Metrics {
         registry.register(Box::new(steps.clone())).expect(made);
         let steady = requests.with_label_values(&[Route::Desired.label(), "304"]);
         let view = ViewGauges::registered(&registry);
-        Self { registry, requests, seconds, sequence, clusters, steps, steady, view, sources, failing }
+        Self {
+            registry,
+            requests,
+            seconds,
+            sequence,
+            clusters,
+            steps,
+            steady,
+            view,
+            sources,
+            failing,
+            collected,
+            collected_bytes,
+        }
     }
 
     /// Counts a poll that was answered from memory. Its time, some microseconds, is not observed.
@@ -170,6 +193,12 @@ impl Metrics {
         for (source, times) in states.failing.iter().take(SOURCES_SHOWN) {
             self.failing.with_label_values(&[source]).set(i64::from(*times));
         }
+    }
+
+    /// Counts one unneeded object that was deleted.
+    pub fn collected(&self, kind: Kind, bytes: u64) {
+        self.collected.with_label_values(&[kind.label()]).inc();
+        self.collected_bytes.with_label_values(&[kind.label()]).inc_by(bytes);
     }
 
     /// Prometheus text, version 0.0.4.

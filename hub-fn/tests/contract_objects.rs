@@ -498,6 +498,108 @@ mod real_s3 {
         refused(objects.put(&key("head"), "x".into(), version).await.expect_err("no bucket"));
     }
 
+    /// Asks for what an address names, as any HTTP client would; the status and the body.
+    async fn fetched(address: &str, range: Option<&str>) -> (u16, String) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let uri: http::Uri = address.parse().expect("an address");
+        let (host, path) = (uri.authority().expect("a host"), uri.path_and_query().expect("a path"));
+        let range = range.map_or(String::new(), |range| format!("Range: {range}\r\n"));
+        let mut stream = tokio::net::TcpStream::connect(host.as_str()).await.expect("the server");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{range}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("the server");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("the server");
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn a_signed_address_gives_the_object_or_a_range_of_it_and_no_other_and_expires() {
+        use std::time::Duration;
+        let (_server, objects) = started().await;
+        stored(&objects, "artifact", "0123456789").await;
+        stored(&objects, "another", "secret").await;
+        let sign =
+            async |ttl| objects.presign(&key("artifact"), ttl).await.expect("it signs").expect("an address");
+        let address = sign(Duration::from_secs(60)).await;
+        assert_eq!(fetched(&address, None).await, (200, "0123456789".into()));
+        assert_eq!(fetched(&address, Some("bytes=7-")).await, (206, "789".into()));
+        assert_eq!(fetched(&address.replace("/artifact?", "/another?"), None).await.0, 403);
+        let brief = sign(Duration::from_secs(1)).await;
+        kit::wait_for("the address to expire", Duration::from_secs(20), async || {
+            match fetched(&brief, None).await.0 {
+                403 | 400 => Ok(()),
+                status => Err(format!("status {status}")),
+            }
+        })
+        .await
+        .expect("it expires");
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = Disk::open(folder.path()).expect("a record");
+        let none = disk.presign(&key("artifact"), Duration::from_secs(60)).await.expect("a disk");
+        assert_eq!(none, None, "a folder has no addresses");
+    }
+
+    /// A server that gives everybody the same answer; how many it has answered.
+    async fn stubborn(answer: &'static str) -> (S3, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let server = listener.local_addr().expect("an address");
+        let count = std::sync::Arc::new(AtomicUsize::new(0));
+        let counted = std::sync::Arc::clone(&count);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _peer)) = listener.accept().await {
+                let mut request = vec![0; 64 * 1024];
+                if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    stream.write_all(answer.as_bytes()).await.ok();
+                }
+            }
+        });
+        let address = address(BUCKET, &format!("http://{server}"));
+        (S3::connect_with(&address, "id", "secret").await.expect("a region and a key"), count)
+    }
+
+    const BUSY: &str = "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    const CUT: &str =
+        "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 100\r\nConnection: close\r\n\r\nhalf";
+    const CONFLICT: &str =
+        "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+    #[tokio::test]
+    async fn a_busy_bucket_is_asked_a_few_times_and_a_conditional_write_once() {
+        use std::sync::atomic::Ordering;
+        let (objects, count) = stubborn(BUSY).await;
+        let error = objects.get(&key("head"), LIMIT).await.expect_err("it is busy");
+        assert!(error.retryable(), "{error:?}");
+        let reads = count.swap(0, Ordering::SeqCst);
+        assert!((2..=5).contains(&reads), "{reads} reads");
+        let error = objects.put(&key("head"), "x".into(), Condition::Absent).await.expect_err("it is busy");
+        assert!(error.retryable(), "{error:?}");
+        assert_eq!(count.load(Ordering::SeqCst), 1, "a second attempt would meet the first one's success");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_cut_is_an_error_and_never_a_shorter_object() {
+        let (objects, _count) = stubborn(CUT).await;
+        let error = objects.get(&key("head"), LIMIT).await.expect_err("it is cut");
+        assert!(matches!(error, ObjectsError::Unreachable { .. }), "{error:?}");
+        let content = objects.read(&key("head"), None).await.expect("a head").expect("it is there");
+        content.stream.try_collect::<BytesMut>().await.expect_err("it is cut");
+    }
+
+    #[tokio::test]
+    async fn a_condition_that_a_bucket_refuses_is_a_conflict_of_a_conditional_write_alone() {
+        let (objects, _count) = stubborn(CONFLICT).await;
+        let put = async |condition| objects.put(&key("head"), "x".into(), condition).await;
+        for condition in [Condition::Absent, Condition::Matches(Version::new("\"x\""))] {
+            assert_eq!(put(condition).await.expect("an answer"), PutOutcome::Conflict);
+        }
+        put(Condition::Always).await.expect_err("nothing was asked that could conflict");
+    }
+
     #[tokio::test]
     async fn a_wrong_key_is_refused_and_asking_again_does_not_help() {
         let (server, _objects) = started().await;

@@ -36,6 +36,9 @@ pub const POLL_AFTER_HEADER: &str = "farshore-poll-after";
 pub const PASS_HEADER: &str = "farshore-pass";
 /// The request header that says what the agent holds, as `If-None-Match` does, for the same reason.
 pub const HOLDS_HEADER: &str = "farshore-holds";
+/// The request header with which a site that fetches an artifact says `follow`: it follows a redirect to
+/// where the artifact lies, and asks again without it when it is refused there.
+pub const REDIRECT_HEADER: &str = "farshore-redirect";
 /// The response header that names what was sent, to whoever asked with [`HOLDS_HEADER`] or [`PASS_HEADER`];
 /// others get it as `ETag`.
 pub const TAG_HEADER: &str = "farshore-tag";

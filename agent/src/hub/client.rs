@@ -9,25 +9,30 @@ use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::wire::{
     self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, HOLDS_HEADER, PASS_HEADER,
-    POLL_AFTER_HEADER, Problem, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER, WAKE_SECONDS, Woken,
+    POLL_AFTER_HEADER, Problem, REDIRECT_HEADER, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER, WAKE_SECONDS, Woken,
 };
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, RANGE, RETRY_AFTER};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE, RETRY_AFTER,
+};
 use http::request::Builder;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
+use tracing::debug;
 
 use super::body::Body;
 use super::caller::{Caller, Dated, Passes};
 use super::connection::{Connection, Counter, Traffic};
+use super::elsewhere::{self, Elsewhere};
 use super::{HubError, HubUrl, Trust};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ZSTD: HeaderValue = HeaderValue::from_static("zstd");
 /// The most bytes of a problem's text.
 const PROBLEM_LIMIT: usize = 16 << 10;
+const NO_RANGE: &str = "its Content-Range cannot be read";
 
 /// An answer, and when the hub wants to hear from this site again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,21 +270,52 @@ impl HubClient {
     /// # Errors
     /// [`HubError`]; a server that has nothing from there on is [`HubError::Refused`] with 416.
     pub async fn artifact(&mut self, digest: Digest, offset: u64) -> Result<Piece, HubError> {
+        // Once more where the first address was refused or gone: it may have expired.
+        for _ in 0..2 {
+            let response = self.ask_artifact(digest, offset, Follows::Redirects).await?;
+            if response.status() != StatusCode::TEMPORARY_REDIRECT {
+                return self.piece(response).await;
+            }
+            let address = text(response.headers(), LOCATION.as_str()).unwrap_or_default().to_owned();
+            match elsewhere::ask(&address, offset, &self.counter, self.patience).await {
+                Ok(found) if is_content(found.response.status()) => {
+                    let Elsewhere { place, response, driver } = found;
+                    let (start, total) = extent(&response).ok_or_else(|| self.stranger(NO_RANGE))?;
+                    let body = Body::new(place, response.into_body(), self.patience, driver);
+                    return Ok(Piece { start, total, body });
+                }
+                Ok(refused) => {
+                    debug!(status = refused.response.status().as_u16(), "artifact is not given elsewhere")
+                }
+                Err(error) => debug!(%error, "artifact cannot be fetched elsewhere"),
+            }
+        }
+        let response = self.ask_artifact(digest, offset, Follows::Nothing).await?;
+        self.piece(response).await
+    }
+
+    async fn ask_artifact(
+        &mut self,
+        digest: Digest,
+        offset: u64,
+        follows: Follows,
+    ) -> Result<Response<Incoming>, HubError> {
         let mut request = get(format!("/v1/artifacts/{digest}"));
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        let response = self.send(request, Bytes::new(), Auth::Pass).await?;
+        if follows == Follows::Redirects {
+            request = request.header(REDIRECT_HEADER, "follow");
+        }
+        self.send(request, Bytes::new(), Auth::Pass).await
+    }
+
+    async fn piece(&mut self, response: Response<Incoming>) -> Result<Piece, HubError> {
         let response = self.successful(response).await?;
         if text(response.headers(), CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("text/")) {
             return Err(self.stranger("it answers with a text where an artifact was asked for"));
         }
-        let (start, total) = if response.status() == StatusCode::PARTIAL_CONTENT {
-            content_range(response.headers())
-                .ok_or_else(|| self.stranger("its Content-Range cannot be read"))?
-        } else {
-            (0, hyper::body::Body::size_hint(response.body()).exact())
-        };
+        let (start, total) = extent(&response).ok_or_else(|| self.stranger(NO_RANGE))?;
         Ok(Piece { start, total, body: self.body(response) })
     }
 
@@ -430,6 +466,25 @@ impl HubClient {
             Some(_) => Err(self.stranger("it compresses in a way that was not asked for")),
         }
     }
+}
+
+/// Whether an artifact may be fetched from where the hub says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    Redirects,
+    Nothing,
+}
+
+fn is_content(status: StatusCode) -> bool {
+    matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT)
+}
+
+/// Where the bytes of an answer begin, and how many there are in all.
+fn extent(response: &Response<Incoming>) -> Option<(u64, Option<u64>)> {
+    if response.status() == StatusCode::PARTIAL_CONTENT {
+        return content_range(response.headers());
+    }
+    Some((0, hyper::body::Body::size_hint(response.body()).exact()))
 }
 
 /// Whether a request needs a pass.

@@ -4,6 +4,7 @@
 //! - [`tls`]: whom to talk TLS with.
 //! - [`caller`]: the pass with which this site calls.
 //! - [`body`]: bodies, bounded in bytes and in time without progress.
+//! - `elsewhere`: where a hub sends a site for an artifact.
 //! - [`client`]: the requests of wire version 1.
 //! - [`fetch`](mod@fetch): artifacts into the state folder, with resume.
 //!
@@ -17,6 +18,7 @@ pub mod body;
 pub mod caller;
 pub mod client;
 mod connection;
+mod elsewhere;
 pub mod fetch;
 #[cfg(test)]
 pub(crate) mod tests;

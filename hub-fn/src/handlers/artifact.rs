@@ -1,21 +1,45 @@
 //! `GET /v1/artifacts/{digest}`: bytes, whole or from an offset, only for clusters that may have them.
+//!
+//! Artifacts queue: so many are sent at once, and who waits too long is told to come back, so that large
+//! bodies leave room for everything else. A site that says so ([`REDIRECT_HEADER`]) is sent to the bucket
+//! instead, where the hub is told to (`--redirect-artifacts`) and the record can sign addresses.
+
+use std::time::Duration;
 
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
-use http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
+use farshore_shared::wire::REDIRECT_HEADER;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LOCATION, RANGE,
+};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
+use tracing::debug;
+
 use super::Hub;
-use crate::answer::{Answer, Refusal, streamed};
+use crate::answer::{Answer, Refusal, empty, streamed};
 use crate::objects::{ByteRange, ObjectsError};
 use crate::record;
 use crate::view::Freshness;
+
+/// How long a signed address is good for: the start of a download, not its end.
+pub const SIGNED_FOR: Duration = Duration::from_secs(900);
+
+/// Whether sites may be sent to the bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// Artifacts are streamed through the hub.
+    #[default]
+    Never,
+    /// Sites that follow are sent to the bucket.
+    Allowed,
+}
 
 /// Sends an artifact.
 ///
 /// # Errors
 /// `401`, `404` for what the cluster's documents do not name, `410` for what they name and the record
-/// does not have any more, `416`.
+/// does not have any more, `416`, `503` when too many artifacts are being fetched.
 pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
     let caller = hub.gate.admit(request.headers(), now()).await?;
     let digest: Digest =
@@ -30,18 +54,13 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
             format!("no document of this cluster names the artifact ({digest})"),
         ));
     }
+    if let Some(elsewhere) = redirected(hub, digest, request.headers()).await? {
+        return Ok(elsewhere);
+    }
     let range = wanted(request.headers());
     let content = match hub.view.objects().read(&record::artifact(digest), range).await {
         Ok(content) => content,
-        Err(ObjectsError::Unsatisfiable { total, .. }) => {
-            let message = format!("range begins behind the end of the artifact ({total} bytes)");
-            let mut response = Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
-            // RFC 9110, section 14.4: the length lets the caller ask better.
-            let text = format!("bytes */{total}");
-            let value = HeaderValue::try_from(text).expect("numbers are printable ASCII");
-            response.headers_mut().insert(CONTENT_RANGE, value);
-            return Ok(response);
-        }
+        Err(ObjectsError::Unsatisfiable { total, .. }) => return Ok(unsatisfiable(total)),
         Err(error) => return Err(error.into()),
     };
     let gone = || Refusal::of(StatusCode::GONE, format!("artifact was superseded and collected ({digest})"));
@@ -60,6 +79,43 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     Ok(response)
+}
+
+fn unsatisfiable(total: u64) -> Response<crate::answer::Body> {
+    let message = format!("range begins behind the end of the artifact ({total} bytes)");
+    let mut response = Refusal::of(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
+    // RFC 9110, section 14.4: the length lets the caller ask better.
+    let text = format!("bytes */{total}");
+    let value = HeaderValue::try_from(text).expect("numbers are printable ASCII");
+    response.headers_mut().insert(CONTENT_RANGE, value);
+    response
+}
+
+/// The bucket's own address of an artifact, for a site that follows there. Whether it is there is for the
+/// bucket to say: a site that is refused asks here again, without following.
+async fn redirected(
+    hub: &Hub,
+    digest: Digest,
+    headers: &HeaderMap,
+) -> Result<Option<Response<crate::answer::Body>>, Refusal> {
+    let follows = headers.get(REDIRECT_HEADER).is_some_and(|value| value == "follow");
+    if !follows || hub.redirects == Redirects::Never {
+        return Ok(None);
+    }
+    let signed = match hub.view.objects().presign(&record::artifact(digest), SIGNED_FOR).await {
+        Ok(signed) => signed,
+        Err(error) => {
+            debug!(%digest, %error, "no address is signed: the artifact is streamed");
+            None
+        }
+    };
+    let Some(address) = signed.and_then(|address| HeaderValue::try_from(address).ok()) else {
+        return Ok(None);
+    };
+    let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+    response.headers_mut().insert(LOCATION, address);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(Some(response))
 }
 
 /// One range of RFC 9110, section 14.1.2. Several at once, or another unit, are ignored, as the RFC

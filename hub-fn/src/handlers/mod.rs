@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use artifact::Redirects;
+
 use crate::auth::Gate;
 use crate::hooks::Hooks;
 use crate::index::Index;
@@ -51,6 +53,10 @@ pub struct Hub {
     pub waiting: Arc<Waiting>,
     /// The webhooks of Git servers.
     pub hooks: Arc<Hooks>,
+    /// Whether sites may be sent to the bucket.
+    pub redirects: Redirects,
+    /// The roots that were sent before.
+    pub roots: trust::Roots,
 }
 
 /// What a hub takes on. The default is right for one of a modest size.
@@ -62,6 +68,8 @@ pub struct Settings {
     pub wake: WakeLimits,
     /// The folder of webhook secrets.
     pub hooks: Option<PathBuf>,
+    /// Whether sites may be sent to the bucket.
+    pub redirects: Redirects,
 }
 
 impl Hub {
@@ -80,6 +88,8 @@ impl Hub {
             load: Arc::new(Load::new(settings.load)),
             waiting: Arc::new(Waiting::new(settings.wake)),
             hooks: Arc::new(Hooks::new(settings.hooks)),
+            redirects: settings.redirects,
+            roots: trust::Roots::default(),
         }
     }
 }

@@ -96,6 +96,12 @@ pub enum ObjectsError {
         #[source]
         source: io::Error,
     },
+    /// An object is being deleted by the collection of what is unneeded, and is written again afterwards.
+    #[error("an object of the record is being collected (key {key}): it can be written again in a moment")]
+    Claimed {
+        /// The object.
+        key: String,
+    },
     /// Others changed the object each time before the change could be written.
     #[error("an object of the record kept changing under the writer (key {key}, {attempts} attempts)")]
     Contended {
@@ -111,7 +117,7 @@ impl ObjectsError {
     #[must_use]
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Contended { .. } => true,
+            Self::Unreachable { .. } | Self::Contended { .. } | Self::Claimed { .. } => true,
             Self::Io { source, .. } => matches!(
                 source.kind(),
                 io::ErrorKind::Interrupted | io::ErrorKind::TimedOut | io::ErrorKind::StorageFull

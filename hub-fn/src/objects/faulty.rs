@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -89,5 +90,9 @@ impl Objects for Faulty {
 
     async fn delete(&self, key: &Key) -> Result<(), ObjectsError> {
         self.step(Operation::Delete, key.as_str(), self.inner.delete(key)).await
+    }
+
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        self.inner.presign(key, ttl).await
     }
 }

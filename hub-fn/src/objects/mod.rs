@@ -13,6 +13,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -80,6 +81,16 @@ pub trait Objects: Send + Sync + Debug {
     /// # Errors
     /// Whatever the store meets.
     async fn delete(&self, key: &Key) -> Result<(), ObjectsError>;
+
+    /// An address at which anybody may read this one object, or a range of it, for so long; none where the
+    /// store has no addresses. Whether the object is there is not looked at.
+    ///
+    /// # Errors
+    /// When the store has addresses and cannot sign this one.
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        let _ = (key, ttl);
+        Ok(None)
+    }
 }
 
 /// What a conditional write compares: opaque, and only of use to the store that gave it.

@@ -45,6 +45,7 @@ use crate::index::Index;
 use crate::keyring::PublisherKeys;
 use crate::objects::{Objects, ObjectsError, Version};
 use crate::record::{self, Entry, HeldChange, SourceHead};
+use crate::retention::Guarded;
 use crate::source::{Branch, FileSources, GitUrl, Limits};
 use crate::trust::Trust;
 use agenda::Agenda;
@@ -204,8 +205,8 @@ pub struct Publisher {
     keeper: Keeper,
     /// Everything that was declared at the last look.
     declared: BTreeSet<String>,
-    /// The head's object as this publisher saw or left it last: another one tells of another publisher.
-    left: Option<Version>,
+    /// What the head said as this publisher saw or left it last: anything else tells of another publisher.
+    left: Option<Digest>,
 }
 
 impl Publisher {
@@ -218,6 +219,8 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
+        // What is being collected is not written, and not named.
+        let objects: Arc<dyn Objects> = Arc::new(Guarded::new(objects));
         let SyncOptions { fetches, mirror_cache, sharing, .. } = options.sync;
         let keeper = Keeper::start(Arc::clone(&objects), options.mirrors.clone(), mirror_cache);
         Self {

@@ -49,11 +49,11 @@ impl Publisher {
         previous: &Published,
         step: Step,
     ) -> Result<(), PublishError> {
-        let version = previous.head.as_ref().map(|(_, version)| version.clone());
-        let is_foreign = self.left != version;
+        let said = previous.head.as_ref().map(|(head, _)| head.says());
+        let is_foreign = self.left != said;
         if is_foreign {
             self.reported.clear();
-            self.left = version;
+            self.left = said;
         }
         self.learn(is_foreign).await?;
         // Who was moved by what is not published any more may hold what came in between.

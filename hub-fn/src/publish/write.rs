@@ -127,7 +127,7 @@ impl Publisher {
         let bytes = Bytes::from(Envelope::seal(&head, &[&self.keys.director]).to_bytes());
         match self.objects.put(&record::head(), bytes.clone(), condition).await? {
             PutOutcome::Stored(version) => {
-                (self.left, self.planned) = (Some(version.clone()), Some(version.clone()));
+                (self.left, self.planned) = (Some(head.says()), Some(version.clone()));
                 let current = Published { head: Some((head, version)), intent: intent.clone(), table };
                 let current = Arc::new(current);
                 self.published = Some(Arc::clone(&current));

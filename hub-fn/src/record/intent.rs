@@ -25,6 +25,17 @@ pub struct Head {
     pub tables: Vec<Digest>,
 }
 
+impl Head {
+    /// A digest of what it points to, without its number and time: a head that was moved to what it said
+    /// already, as the collection of what is unneeded does, is no other publication.
+    #[must_use]
+    pub fn says(&self) -> Digest {
+        let epoch = self.epoch.to_be_bytes();
+        let pointers = std::iter::once(&self.intent).chain(&self.tables).map(|digest| &digest.as_bytes()[..]);
+        Digest::of_parts(std::iter::once(&epoch[..]).chain(pointers))
+    }
+}
+
 /// What the publisher has decided that the fleet shall be: the last good form of every declaration,
 /// and the content of every service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use crate::config::BadConfig;
 use crate::keyring::KeyringError;
 use crate::objects::{ObjectsError, ProofError};
 use crate::publish::PublishError;
+use crate::retention::RetentionError;
 use crate::tls::TlsError;
 use crate::trust::TrustError;
 
@@ -60,6 +61,9 @@ pub enum HubError {
     /// A publication.
     #[error("publishing")]
     Publish(#[from] PublishError),
+    /// Collecting.
+    #[error("collecting what is unneeded")]
+    Collect(#[from] RetentionError),
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
@@ -85,7 +89,7 @@ impl HubError {
             | Self::Trust(_)
             | Self::Tls(_)
             | Self::Listen { .. } => Exit::BadInput,
-            Self::Objects(_) | Self::Publish(_) | Self::Signals(_) => Exit::Fault,
+            Self::Objects(_) | Self::Publish(_) | Self::Collect(_) | Self::Signals(_) => Exit::Fault,
         }
     }
 }

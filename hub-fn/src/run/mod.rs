@@ -8,15 +8,17 @@
 //! the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of reports (the end only). A
 //! webhook that comes in the pause after another one is passed on by a task of its own.
 
+mod collecting;
 mod error;
 mod flushing;
 mod folding;
 mod publishing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farshore_shared::clock::now;
-use farshore_shared::exit::Exit;
+use farshore_shared::exit::{Exit, chain};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
@@ -24,7 +26,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, HubArgs, Role};
-use crate::handlers::{Hub, Settings};
+use crate::handlers::Hub;
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
 use crate::load;
@@ -39,14 +41,22 @@ use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
-use crate::waiting::{self, WakeLimits};
+use crate::waiting;
 
+use collecting::collect;
 pub use error::HubError;
 use flushing::Flusher;
 use folding::{fold, fold_once};
 use publishing::{once, publish};
 
+/// How long a hub that has just started only answers: a proof is a hundred writes, and whoever has waited
+/// for this hub comes first.
+const PROVE_AFTER: Duration = Duration::from_millis(200);
+
 /// Runs a hub until it is told to stop.
+///
+/// It answers before it has proven that it may publish: sites that wait need no publisher. A hub that has
+/// just made its keys, and one that publishes once, prove first.
 ///
 /// # Errors
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
@@ -55,81 +65,187 @@ pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     let _lock = lock_data(&config.args.data)?;
     let objects = open_objects(&config).await?;
     let index = open_index(&config)?;
-    let tls = prepare(&config, &*objects).await?;
-    let publisher = if config.args.role.publishes() {
-        prove_conditions(&*objects).await?;
-        let trust = Trust::establish(&*objects, &Keyring::at(&config.keys)).await?;
-        Some(Publisher::new(Arc::clone(&objects), Arc::clone(&index), trust, options(&config)))
-    } else {
-        None
+    let house = House { config: Arc::new(config), objects, index };
+    let (tls, keys) = house.prepare().await?;
+    let args = &house.config.args;
+    let made = match args.role.publishes() && (args.once || keys == Keys::New) {
+        true => Some(house.publisher().await?),
+        false => None,
     };
-    start(config, objects, index, tls, publisher).await
+    match made {
+        Some(publisher) if args.once => house.once(publisher).await,
+        made => house.start(tls, made).await,
+    }
 }
 
-async fn start(
-    config: Config,
+/// What every part of the process is given.
+#[derive(Clone)]
+struct House {
+    config: Arc<Config>,
     objects: Arc<dyn Objects>,
     index: Arc<dyn Index>,
-    tls: TlsFiles,
-    publisher: Option<Publisher>,
-) -> Result<Exit, HubError> {
-    let publisher = match publisher {
-        Some(publisher) if config.args.once => {
-            let exit = once(publisher).await;
-            fold_once(&Compactor::new(View::new(objects, Arc::clone(&index)), index)).await;
-            return exit;
+}
+
+impl House {
+    /// A publisher, once the record is proven and its trust root is that of the keys.
+    async fn publisher(&self) -> Result<Publisher, HubError> {
+        prove_conditions(&*self.objects).await?;
+        let trust = Trust::establish(&*self.objects, &Keyring::at(&self.config.keys)).await?;
+        let (objects, index) = (Arc::clone(&self.objects), Arc::clone(&self.index));
+        Ok(Publisher::new(objects, index, trust, options(&self.config)))
+    }
+
+    fn view(&self) -> View {
+        let (objects, index) = (Arc::clone(&self.objects), Arc::clone(&self.index));
+        View::with_limit(objects, index, self.config.args.view_limit)
+    }
+
+    /// What the handlers are given, whichever the door.
+    fn hub(&self) -> Hub {
+        Hub::new(self.view(), Arc::clone(&self.index), self.config.settings())
+    }
+
+    fn flusher(&self, hub: &Hub) -> Flusher {
+        Flusher {
+            view: hub.view.clone(),
+            seen: Arc::clone(&hub.seen),
+            index: Arc::clone(&self.index),
+            objects: Arc::clone(&self.objects),
         }
-        publisher => publisher,
-    };
-    let news = index.hear();
-    let view = View::with_limit(Arc::clone(&objects), Arc::clone(&index), config.args.view_limit);
-    let compactor = publisher.is_some().then(|| Compactor::new(view.clone(), Arc::clone(&index)));
-    let hub = Hub::new(view.clone(), Arc::clone(&index), settings(&config));
-    let flusher = Flusher { view, seen: Arc::clone(&hub.seen), index, objects };
-    let (metrics, wake) = (Arc::clone(&hub.metrics), Arc::clone(&hub.wake));
-    let address = config.args.listen;
-    let listen = |source| HubError::Listen { address, source };
-    let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
-    announce(&config, server.address().map_err(listen)?);
-    let (stop, stopped) = watch::channel(false);
-    let door = if config.args.role.serves() { Door::Public } else { Door::Health };
-    let following = config.args.role.serves().then(|| tokio::spawn(hub.view.clone().follow(stopped.clone())));
-    let (waiting, changed) = (Arc::clone(&hub.waiting), hub.view.changed());
-    let waking = tokio::spawn(waiting::follow(waiting, hub.view.clone(), changed, stopped.clone()));
-    let steering = tokio::spawn(load::steer(Arc::clone(&hub.load), stopped.clone()));
-    let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let flushing = tokio::spawn(flusher.clone().run(stopped.clone()));
-    let folding = compactor.map(|compactor| tokio::spawn(fold(compactor, stopped.clone())));
-    let publishing = publisher.map(|publisher| {
-        let heard = (config.args.interval.0, news);
-        tokio::spawn(publish(publisher, heard, metrics, wake, stopped.clone()))
-    });
-    let tasks = [Some(serving), following, Some(waking), Some(steering), Some(flushing), folding, publishing]
-        .into_iter()
-        .flatten();
-    let exit = until_told(stop, tasks.collect()).await?;
-    // Requests were answered while the server drained.
-    flusher.flush().await;
-    Ok(exit)
+    }
+
+    /// One bounded step of due work.
+    async fn once(&self, publisher: Publisher) -> Result<Exit, HubError> {
+        let exit = once(publisher).await;
+        fold_once(&Compactor::new(self.view(), Arc::clone(&self.index))).await;
+        exit
+    }
+
+    async fn start(&self, tls: TlsFiles, made: Option<Publisher>) -> Result<Exit, HubError> {
+        let args = &self.config.args;
+        let hub = self.hub();
+        let flusher = self.flusher(&hub);
+        let address = args.listen;
+        let listen = |source| HubError::Listen { address, source };
+        let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
+        announce(&self.config, server.address().map_err(listen)?);
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = vec![spawn(flusher.clone().run(stopped.clone()))];
+        if args.role.serves() {
+            tasks.extend(serving(&hub, &stopped));
+        }
+        if args.role.publishes() {
+            tasks.extend(self.publishing(&hub, made, &stopped));
+        }
+        let door = if args.role.serves() { Door::Public } else { Door::Health };
+        tasks.push(spawn(server.run(hub, door, stopped)));
+        let exit = until_told(stop, tasks).await?;
+        // Requests were answered while the server drained.
+        flusher.flush().await;
+        Ok(exit)
+    }
+
+    /// The tasks of a process that publishes.
+    fn publishing(
+        &self,
+        hub: &Hub,
+        made: Option<Publisher>,
+        stopped: &watch::Receiver<bool>,
+    ) -> Vec<JoinHandle<Result<(), HubError>>> {
+        let compactor = Compactor::new(hub.view.clone(), Arc::clone(&self.index));
+        let (keys, rules) = (self.config.keys.clone(), self.config.rules());
+        let metrics = Arc::clone(&hub.metrics);
+        let collecting = collect(Arc::clone(&self.objects), keys, rules, metrics, stopped.clone());
+        let publishing = self.clone().publish(hub.clone(), made, stopped.clone());
+        vec![tokio::spawn(publishing), spawn(collecting), spawn(fold(compactor, stopped.clone()))]
+    }
+
+    /// Proves what was not proven before, and publishes until it is stopped.
+    async fn publish(
+        self,
+        hub: Hub,
+        made: Option<Publisher>,
+        mut stopped: watch::Receiver<bool>,
+    ) -> Result<(), HubError> {
+        let news = self.index.hear();
+        let publisher = match made {
+            Some(publisher) => publisher,
+            // A proof that is cut leaves objects of its own, which the next one removes.
+            None => tokio::select! {
+                publisher = async {
+                    tokio::time::sleep(PROVE_AFTER).await;
+                    self.publisher().await
+                } => publisher?,
+                _ = stopped.changed() => return Ok(()),
+            },
+        };
+        let heard = (self.config.args.interval.0, news);
+        publish(publisher, heard, hub.metrics, hub.wake, stopped).await;
+        Ok(())
+    }
+
+    /// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
+    /// record, keys and root.
+    async fn prepare(&self) -> Result<(TlsFiles, Keys), HubError> {
+        let config = &self.config;
+        let tls = match &config.tls {
+            Some(tls) => tls.clone(),
+            None => TlsFiles::own(&config.args.data.join("tls"))?,
+        };
+        let ring = Keyring::at(&config.keys);
+        if config.args.role != Role::All || ring.exists() || Trust::load(&*self.objects).await?.is_some() {
+            return Ok((tls, Keys::Old));
+        }
+        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
+        info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
+        Ok((tls, Keys::New))
+    }
+}
+
+/// The tasks of a process that serves, beside the server.
+fn serving(hub: &Hub, stopped: &watch::Receiver<bool>) -> [JoinHandle<Result<(), HubError>>; 3] {
+    let view = hub.view.clone();
+    let (waiting, changed) = (Arc::clone(&hub.waiting), view.changed());
+    [
+        spawn(view.clone().follow(stopped.clone())),
+        spawn(waiting::follow(waiting, view, changed, stopped.clone())),
+        spawn(load::steer(Arc::clone(&hub.load), stopped.clone())),
+    ]
+}
+
+/// A task that cannot fail.
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Result<(), HubError>> {
+    tokio::spawn(async {
+        task.await;
+        Ok(())
+    })
 }
 
 /// Waits for a signal, or for a task that ends although nobody told it to: half a hub is none, and
 /// whoever supervises the process starts it again. Then all tasks end.
-async fn until_told(stop: watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) -> Result<Exit, HubError> {
+async fn until_told(
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<Result<(), HubError>>>,
+) -> Result<Exit, HubError> {
     let mut tasks: FuturesUnordered<_> = tasks.into_iter().collect();
     let exit = tokio::select! {
         told = wait_for_signal() => told.map(|()| Exit::Ok).map_err(HubError::Signals),
-        ended = tasks.next() => {
-            error!(?ended, "a task ended although the hub runs");
-            Ok(Exit::Fault)
+        ended = tasks.next() => match ended {
+            Some(Ok(Err(failure))) => Err(failure),
+            ended => {
+                error!(?ended, "a task ended although the hub runs");
+                Ok(Exit::Fault)
+            }
         }
     };
     info!("stopping");
     // Nobody left to hear it is as good.
     let _ = stop.send(true);
     while let Some(ended) = tasks.next().await {
-        if let Err(failure) = ended {
-            error!(%failure, "a task ended badly");
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => error!(error = %chain(&failure), "a task ended badly"),
+            Err(failure) => error!(%failure, "a task ended badly"),
         }
     }
     exit
@@ -160,19 +276,6 @@ fn options(config: &Config) -> Options {
     Options { fleet, files: config.files, mirrors, policy, interval, sync }
 }
 
-/// What this process takes on.
-fn settings(config: &Config) -> Settings {
-    let args = &config.args;
-    let load = load::Limits {
-        polls: args.poll_rate_limit,
-        interval: args.site_poll.0,
-        cluster: args.cluster_rate_limit,
-        artifacts: args.artifact_limit as usize,
-    };
-    let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
-    Settings { load, wake, hooks: args.hook_secrets.clone() }
-}
-
 async fn wait_for_signal() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -183,19 +286,11 @@ async fn wait_for_signal() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
-/// record, keys and root.
-async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, HubError> {
-    let tls = match &config.tls {
-        Some(tls) => tls.clone(),
-        None => TlsFiles::own(&config.args.data.join("tls"))?,
-    };
-    let ring = Keyring::at(&config.keys);
-    if config.args.role == Role::All && !ring.exists() && Trust::load(objects).await?.is_none() {
-        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
-        info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
-    }
-    Ok(tls)
+/// Whether the keys were there before this start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    New,
+    Old,
 }
 
 #[cfg(test)]
@@ -205,8 +300,8 @@ mod tests {
     #[tokio::test]
     async fn a_task_that_ends_by_itself_ends_the_hub_with_a_fault_and_all_other_tasks() {
         let (stop, mut stopped) = watch::channel(false);
-        let ends = tokio::spawn(async {});
-        let waits = tokio::spawn(async move { assert!(stopped.changed().await.is_ok()) });
+        let ends = spawn(async {});
+        let waits = spawn(async move { assert!(stopped.changed().await.is_ok()) });
         assert_eq!(until_told(stop, vec![ends, waits]).await.expect("no signal is needed"), Exit::Fault);
     }
 }

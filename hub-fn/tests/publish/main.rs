@@ -7,6 +7,7 @@ mod operators;
 mod race;
 mod replica;
 mod reports;
+mod retention;
 mod serve;
 mod sources;
 mod steer;

@@ -11,6 +11,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{BehaviorVersion, Builder, Credentials, ProvideCredentials, Region};
+use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use bytes::{Bytes, BytesMut};
@@ -265,6 +266,20 @@ impl Objects for S3 {
             Ok(_deleted) => Ok(()),
             Err(error) if meaning(&error) == Meaning::Absent => Ok(()),
             Err(error) => Err(failed(Operation::Delete, key.as_str(), error)),
+        }
+    }
+
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        let refused = |source: Box<dyn std::error::Error + Send + Sync>| ObjectsError::Refused {
+            operation: Operation::Read,
+            key: key.to_string(),
+            source,
+        };
+        let config = PresigningConfig::expires_in(ttl).map_err(|error| refused(error.into()))?;
+        let request = self.client.get_object().bucket(&self.bucket).key(self.name(key));
+        match request.presigned(config).await {
+            Ok(signed) => Ok(Some(signed.uri().to_owned())),
+            Err(error) => Err(failed(Operation::Read, key.as_str(), error)),
         }
     }
 }

@@ -1,0 +1,88 @@
+//! The record as a publisher uses it: it writes nothing that is being deleted.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::claim::Claim;
+use crate::objects::{ByteRange, Condition, Content, Key, Listed, Objects, ObjectsError, PutOutcome, Stored};
+use crate::record;
+
+/// Where a publisher says that it has met an object that was there already.
+pub(super) const REUSED: &str = "gc/reused/";
+
+/// A store that learns what is being deleted whenever a pointer (`fleet/head`, `index/head`) is read through
+/// it, and refuses to write that. The [module](super) says why this order is what makes it safe.
+#[derive(Debug, Clone)]
+pub struct Guarded {
+    inner: Arc<dyn Objects>,
+    claim: Arc<RwLock<Claim>>,
+}
+
+impl Guarded {
+    /// Guards the writes to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Objects>) -> Self {
+        Self { inner, claim: Arc::default() }
+    }
+
+    fn is_claimed(&self, key: &Key) -> bool {
+        self.claim.read().unwrap_or_else(PoisonError::into_inner).holds(key)
+    }
+
+    /// Says that an artifact that was there already may be named from now on: whatever marks it has, its
+    /// time begins anew.
+    async fn note_reuse(&self, key: &Key) -> Result<(), ObjectsError> {
+        let Some(digest) = key.as_str().strip_prefix("artifacts/sha256/") else { return Ok(()) };
+        let note = Key::new(format!("{REUSED}{digest}")).expect("a part of a key makes a key");
+        self.inner.put(&note, Bytes::new(), Condition::Always).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Objects for Guarded {
+    async fn get(&self, key: &Key, limit: u64) -> Result<Option<Stored>, ObjectsError> {
+        let found = self.inner.get(key, limit).await?;
+        if *key == record::head() || *key == record::directory_head() {
+            // After the pointer, never before it.
+            let (claim, _) = Claim::load(&*self.inner).await?;
+            *self.claim.write().unwrap_or_else(PoisonError::into_inner) = claim;
+        }
+        Ok(found)
+    }
+
+    async fn read(&self, key: &Key, range: Option<ByteRange>) -> Result<Option<Content>, ObjectsError> {
+        self.inner.read(key, range).await
+    }
+
+    async fn put(&self, key: &Key, bytes: Bytes, condition: Condition) -> Result<PutOutcome, ObjectsError> {
+        if self.is_claimed(key) {
+            return Err(ObjectsError::Claimed { key: key.to_string() });
+        }
+        let only_new = condition == Condition::Absent;
+        let outcome = self.inner.put(key, bytes, condition).await?;
+        if only_new && outcome == PutOutcome::Conflict {
+            self.note_reuse(key).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&Key>,
+        limit: usize,
+    ) -> Result<Vec<Listed>, ObjectsError> {
+        self.inner.list(prefix, after, limit).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), ObjectsError> {
+        self.inner.delete(key).await
+    }
+
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        self.inner.presign(key, ttl).await
+    }
+}
