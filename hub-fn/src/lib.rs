@@ -7,7 +7,9 @@
 //!
 //! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
 //! - [`server`], [`watched`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
-//! - [`auth`], [`view`], [`seen`], [`metrics`]: who calls, what a replica remembers, what it counts.
+//! - `lambda`: the same routes as an AWS Lambda function (feature `lambda`).
+//! - [`auth`], [`view`], [`seen`]: who calls, what a replica remembers.
+//! - [`metrics`], [`request_id`]: what is counted, and what a request is called in the log.
 //! - [`declare`]: the declarations of a fleet repository.
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
 //! - [`publish`]: decides, signs, writes.
@@ -25,10 +27,13 @@ pub mod directory;
 pub mod handlers;
 pub mod index;
 pub mod keyring;
+#[cfg(feature = "lambda")]
+pub mod lambda;
 pub mod metrics;
 pub mod objects;
 pub mod publish;
 pub mod record;
+pub mod request_id;
 pub mod routes;
 pub mod run;
 pub mod seen;

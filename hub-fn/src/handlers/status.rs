@@ -5,10 +5,9 @@ use farshore_shared::clock::now;
 use farshore_shared::dsse::{Envelope, Signers};
 use farshore_shared::wire::{STATUS_LIMIT, Status};
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, body, empty};
+use crate::answer::{Answer, Refusal, RequestBody, body, empty};
 use crate::objects::{Stored, update};
 use crate::record;
 
@@ -17,7 +16,7 @@ use crate::record;
 /// # Errors
 /// `401`, `400` for what is not a status signed by the caller, `413`, `503` while the record does not
 /// take it.
-pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let now = now();
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.seen.note(&caller.cluster, now);

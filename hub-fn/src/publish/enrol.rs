@@ -106,7 +106,7 @@ impl Desk<'_> {
             }
             Err(refusal) => {
                 warn!(%cluster, %refusal, "request to enrol is refused");
-                let problem = Problem { error: refusal.to_string() };
+                let problem = Problem { error: refusal.to_string(), request: None };
                 let bytes = serde_json::to_vec(&problem).expect("a problem has string keys only");
                 let _ = objects.put(&record::refused(id), Bytes::from(bytes), Condition::Always).await?;
                 Ok(false)

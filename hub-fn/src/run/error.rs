@@ -60,6 +60,10 @@ pub enum HubError {
     /// A publication.
     #[error("publishing")]
     Publish(#[from] PublishError),
+    /// The runtime API of AWS Lambda.
+    #[cfg(feature = "lambda")]
+    #[error("taking events from Lambda")]
+    Lambda(#[source] lambda_http::Error),
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
@@ -86,6 +90,8 @@ impl HubError {
             | Self::Tls(_)
             | Self::Listen { .. } => Exit::BadInput,
             Self::Objects(_) | Self::Publish(_) | Self::Signals(_) => Exit::Fault,
+            #[cfg(feature = "lambda")]
+            Self::Lambda(_) => Exit::Fault,
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
 //! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! In a Lambda function (`function`) there are no tasks: all is done before an event is answered.
 
 mod error;
+#[cfg(feature = "lambda")]
+mod function;
 mod publishing;
 
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use farshore_shared::clock::now;
 use farshore_shared::exit::{Exit, chain};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
@@ -46,10 +49,14 @@ const FLUSH: Duration = Duration::from_secs(15);
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
 pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     let config = Config::check(args)?;
+    let front = Front::of_this_process(&config)?;
     let _lock = lock_data(&config.args.data)?;
     let objects = open_objects(&config).await?;
     let index = open_index(&config)?;
-    let tls = prepare(&config, &*objects).await?;
+    let tls = match front {
+        Front::Server => Some(prepare(&config, &*objects).await?),
+        Front::Function => None,
+    };
     let publisher = if config.args.role.publishes() {
         prove_conditions(&*objects).await?;
         let trust = Trust::establish(&*objects, &Keyring::at(&config.keys)).await?;
@@ -57,7 +64,51 @@ pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     } else {
         None
     };
-    start(config, objects, index, tls, publisher).await
+    match tls {
+        Some(tls) => start(config, objects, index, tls, publisher).await,
+        None => function::run(objects, index, publisher).await,
+    }
+}
+
+/// Where requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Front {
+    /// A listener of this process.
+    Server,
+    /// The runtime API of AWS Lambda.
+    Function,
+}
+
+impl Front {
+    #[cfg(feature = "lambda")]
+    fn of_this_process(config: &Config) -> Result<Self, HubError> {
+        if !crate::lambda::is_here() {
+            return Ok(Self::Server);
+        }
+        function::check(config)?;
+        Ok(Self::Function)
+    }
+
+    #[cfg(not(feature = "lambda"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+    fn of_this_process(_: &Config) -> Result<Self, HubError> {
+        Ok(Self::Server)
+    }
+}
+
+#[cfg(not(feature = "lambda"))]
+mod function {
+    //! Left out of this program.
+
+    use super::{Arc, Exit, HubError, Index, Objects, Publisher};
+
+    pub(super) async fn run(
+        _: Arc<dyn Objects>,
+        _: Arc<dyn Index>,
+        _: Option<Publisher>,
+    ) -> Result<Exit, HubError> {
+        unreachable!("without the feature every front is a server")
+    }
 }
 
 async fn start(
@@ -71,12 +122,8 @@ async fn start(
         Some(publisher) if config.args.once => return once(publisher).await,
         publisher => publisher,
     };
-    let view = View::new(Arc::clone(&objects), index);
-    let (metrics, seen, wake) =
-        (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
-    let gate = Gate::new(view.clone());
-    let hub =
-        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let hub = hub(&objects, index);
+    let (metrics, seen, wake) = (Arc::clone(&hub.metrics), Arc::clone(&hub.seen), Arc::clone(&hub.wake));
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
@@ -93,6 +140,13 @@ async fn start(
     // Requests were answered while the server drained.
     flush_now(&seen, &*objects).await;
     Ok(exit)
+}
+
+/// What the handlers are given, whichever the door.
+fn hub(objects: &Arc<dyn Objects>, index: Arc<dyn Index>) -> Hub {
+    let view = View::new(Arc::clone(objects), index);
+    let gate = Gate::new(view.clone());
+    Hub { view, gate, seen: Arc::default(), metrics: Arc::new(Metrics::new()), wake: Arc::default() }
 }
 
 /// Waits for a signal, or for a task that ends although nobody told it to: half a hub is none, and

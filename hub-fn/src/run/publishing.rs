@@ -28,7 +28,7 @@ pub(super) async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
     }
 }
 
-fn tell(report: &StepReport) {
+pub(super) fn tell(report: &StepReport) {
     let StepReport { published, groups, rosters, held, failed } = report;
     let (held, failed) = (held.len(), failed.join(", "));
     info!(sequence = published, groups, rosters, held, failed, "step of publishing is done");
