@@ -9,7 +9,8 @@
 //! - [`server`], [`watched`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
 //! - `lambda`: the same routes as an AWS Lambda function (feature `lambda`).
 //! - [`auth`], [`view`], [`seen`]: who calls, what a replica remembers.
-//! - [`metrics`], [`request_id`]: what is counted, and what a request is called in the log.
+//! - [`metrics`], [`request_id`], [`trace`]: what is counted, what a request is called in the log, and the way of a
+//!   publication to its sites.
 //! - [`declare`]: the declarations of a fleet repository.
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
 //! - [`publish`]: decides, signs, writes.
@@ -41,6 +42,7 @@ pub mod server;
 pub mod source;
 pub mod stores;
 pub mod tls;
+pub mod trace;
 pub mod trust;
 pub mod view;
 pub mod watched;

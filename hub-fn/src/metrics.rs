@@ -1,13 +1,22 @@
-//! What is counted, with bounded labels: routes and status codes, never names.
+//! What is counted, with bounded labels: words of the program, never names from outside.
+//!
+//! [`Metrics`] is what one hub counts; [`rooms`] has what a process counts once. A new room gets a struct of
+//! handles there, and a line in `docs/operations.md`, which a test demands.
+
+mod rooms;
 
 use std::time::Duration;
 
 use http::StatusCode;
 use prometheus::{
-    Encoder as _, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
+    Encoder as _, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Registry, TextEncoder,
 };
 
 use crate::routes::Route;
+
+pub use rooms::{Calls, Tls};
+pub(crate) use rooms::{index, objects, tls};
 
 /// The metrics of one process.
 #[derive(Debug)]
@@ -15,7 +24,9 @@ pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     seconds: HistogramVec,
-    /// The sequence of the last publication that this process made or found.
+    /// A poll that brings nothing new: nearly all there is, so that its handles are at hand.
+    steady: (IntCounter, Histogram),
+    /// The sequence of the last publication that this process knows of.
     pub sequence: IntGauge,
     /// Clusters that are registered, as the publisher counted last.
     pub clusters: IntGauge,
@@ -48,8 +59,11 @@ impl Metrics {
             &["route"],
         )
         .expect(made);
-        let sequence =
-            IntGauge::new("farshore_hub_sequence", "Sequence of the last publication.").expect(made);
+        let sequence = IntGauge::new(
+            "farshore_hub_sequence",
+            "Sequence of the last publication that this process knows of.",
+        )
+        .expect(made);
         let clusters = IntGauge::new("farshore_hub_clusters", "Clusters that are registered.").expect(made);
         let steps = IntCounterVec::new(
             Opts::new("farshore_hub_publish_steps_total", "Steps of the publisher, by outcome."),
@@ -61,11 +75,22 @@ impl Metrics {
         registry.register(Box::new(sequence.clone())).expect(made);
         registry.register(Box::new(clusters.clone())).expect(made);
         registry.register(Box::new(steps.clone())).expect(made);
-        Self { registry, requests, seconds, sequence, clusters, steps }
+        for collector in rooms::collectors() {
+            registry.register(collector).expect(made);
+        }
+        let desired = Route::Desired.label();
+        let steady = (requests.with_label_values(&[desired, "304"]), seconds.with_label_values(&[desired]));
+        Self { registry, requests, seconds, steady, sequence, clusters, steps }
     }
 
     /// Counts one request.
     pub fn count(&self, route: Route, status: StatusCode, took: Duration) {
+        if (route, status) == (Route::Desired, StatusCode::NOT_MODIFIED) {
+            let (requests, seconds) = &self.steady;
+            requests.inc();
+            seconds.observe(took.as_secs_f64());
+            return;
+        }
         self.requests.with_label_values(&[route.label(), status.as_str()]).inc();
         self.seconds.with_label_values(&[route.label()]).observe(took.as_secs_f64());
     }

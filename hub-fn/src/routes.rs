@@ -9,7 +9,7 @@
 //! | `GET /v1/trust/{n}` | [`handlers::trust`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{Method, Request, Response, StatusCode};
 use tracing::{debug, info, warn};
@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 use crate::answer::{self, Answer, Body, Refusal, RequestBody};
 use crate::handlers::{self, Hub};
 use crate::request_id::{REQUEST_ID, RequestId};
+use crate::trace;
 
 /// A route's name: what metrics and logs are labelled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +104,9 @@ pub async fn answer<B: RequestBody>(hub: &Hub, door: Door, request: Request<B>) 
         Err(refusal) => refused(route, refusal, &mut given),
     };
     let took = started.elapsed();
+    if route == Route::Desired && response.status() == StatusCode::OK {
+        trace::polled(response.headers(), SystemTime::now() - took);
+    }
     hub.metrics.count(route, response.status(), took);
     answer::dated(told(route, took, given, response))
 }
@@ -142,7 +146,7 @@ async fn dispatch<B: RequestBody>(
     match (door, route) {
         (_, Route::Healthz) => handlers::health::healthz(),
         (_, Route::Readyz) => handlers::health::readyz(hub).await,
-        (_, Route::Metrics) => handlers::health::metrics(hub),
+        (_, Route::Metrics) => handlers::health::metrics(hub).await,
         (Door::Public, Route::Desired) => handlers::desired::get(hub, &request).await,
         (Door::Public, Route::Artifact) => handlers::artifact::get(hub, rest, &request).await,
         (Door::Public, Route::Status) => handlers::status::post(hub, request).await,

@@ -1,5 +1,7 @@
 //! `POST /v1/status`: what a site says of itself, in the record before the 204.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use farshore_shared::clock::now;
 use farshore_shared::dsse::{Envelope, Signers};
@@ -10,6 +12,7 @@ use super::Hub;
 use crate::answer::{Answer, Refusal, RequestBody, body, empty};
 use crate::objects::{Stored, update};
 use crate::record;
+use crate::trace;
 
 /// Takes a status.
 ///
@@ -17,7 +20,7 @@ use crate::record;
 /// `401`, `400` for what is not a status signed by the caller, `413`, `503` while the record does not
 /// take it.
 pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
-    let now = now();
+    let (now, began) = (now(), SystemTime::now());
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.seen.note(&caller.cluster, now);
     let bytes = body(request, 2 * STATUS_LIMIT).await?;
@@ -37,6 +40,7 @@ pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
         (!is_old).then(|| bytes.clone())
     })
     .await?;
+    trace::reported(&caller.cluster, status.holds.as_ref(), began);
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub mod measured;
 pub mod memory;
 mod news;
 #[cfg(feature = "redis")]

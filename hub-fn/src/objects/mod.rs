@@ -1,7 +1,7 @@
 //! The record: a small object store with conditional writes. What is not in here does not exist.
 //!
 //! - [`Objects`]: the port. [`disk`] and `s3` implement it; [`faulty`] wraps either, so that a test
-//!   can stop or fail any single operation.
+//!   can stop or fail any single operation; [`measured`] counts and times what goes through it.
 //! - [`update`]: one object, read, changed and written by compare-and-swap.
 //! - [`prove_conditions`]: shows at start that a store honours conditional writes.
 //!
@@ -22,6 +22,7 @@ pub mod disk;
 mod error;
 pub mod faulty;
 mod key;
+pub mod measured;
 mod prove;
 #[cfg(feature = "s3")]
 pub mod s3;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
@@ -19,6 +19,7 @@ use super::{FleetRepository, Options, PublishError, Publisher, members};
 use crate::objects::{Condition, ObjectsError, PutOutcome};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent};
 use crate::source::{Branch, FileSources};
+use crate::trace;
 
 /// How many sources are fetched at once.
 const SOURCES_AT_ONCE: usize = 4;
@@ -132,8 +133,9 @@ impl Publisher {
         let looks = jobs.into_iter().map(|job| {
             let (packed, approved) = (packed.clone(), Arc::clone(&approved));
             async move {
-                let name = job.place.name.clone();
+                let (name, began) = (job.place.name.clone(), SystemTime::now());
                 let seen = blocking(move || job.run(&approved, &packed)).await;
+                trace::looked(&name, began);
                 (name, seen.unwrap_or_else(SourceSeen::Failed))
             }
         });

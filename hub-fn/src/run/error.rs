@@ -9,6 +9,7 @@ use crate::keyring::KeyringError;
 use crate::objects::{ObjectsError, ProofError};
 use crate::publish::PublishError;
 use crate::tls::TlsError;
+use crate::trace::TraceError;
 use crate::trust::TrustError;
 
 /// Why a hub cannot run.
@@ -48,6 +49,9 @@ pub enum HubError {
     /// TLS.
     #[error("preparing TLS")]
     Tls(#[from] TlsError),
+    /// Traces.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// The listener.
     #[error("listening on {address}: is another hub running there?")]
     Listen {
@@ -74,7 +78,7 @@ impl HubError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) | Self::Address { .. } => Exit::Usage,
+            Self::Config(_) | Self::Address { .. } | Self::Traces(_) => Exit::Usage,
             Self::Objects(error) | Self::Publish(PublishError::Objects(error)) if error.retryable() => {
                 Exit::Unreachable
             }

@@ -5,6 +5,7 @@
 //! enrol.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use farshore_shared::exit::{Exit, chain};
 use lambda_http::lambda_runtime::{self, LambdaEvent};
@@ -22,6 +23,7 @@ use crate::index::Index;
 use crate::lambda;
 use crate::objects::Objects;
 use crate::publish::{Publisher, Step};
+use crate::trace;
 
 /// What a function cannot be told.
 pub(super) fn check(config: &Config) -> Result<(), BadConfig> {
@@ -77,9 +79,11 @@ async fn publish(publisher: Publisher) -> Result<Exit, HubError> {
 
 /// One step. A step that fails is a failed event, which Lambda counts and repeats.
 async fn step(publisher: &mut Publisher) -> Result<Value, lambda_http::Error> {
+    let began = SystemTime::now();
     match publisher.step(Step::Sync).await {
         Ok(report) => {
             tell(&report);
+            trace::stepped(report.published, began);
             let held: Vec<&str> = report.held.iter().map(|held| held.change.as_str()).collect();
             Ok(json!({ "published": report.published, "held": held, "failed": report.failed }))
         }

@@ -2,6 +2,7 @@
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
 //! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! The *watcher* of the certificate's files (hears of the end as well) shows new ones to new connections.
 //! In a Lambda function (`function`) there are no tasks: all is done before an event is answered.
 
 mod error;
@@ -25,7 +26,7 @@ use crate::config::{Config, HubArgs, Role};
 use crate::handlers::Hub;
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
 use crate::publish::{FleetRepository, Options, Publisher};
@@ -33,7 +34,8 @@ use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
 use crate::stores::{lock_data, open_index, open_objects};
-use crate::tls::TlsFiles;
+use crate::tls::{Certificate, Looked, TlsFiles};
+use crate::trace;
 use crate::trust::Trust;
 use crate::view::View;
 
@@ -42,12 +44,21 @@ use publishing::{once, publish};
 
 /// How often last-seen times are flushed.
 const FLUSH: Duration = Duration::from_secs(15);
+/// How often the files of the TLS certificate are looked at.
+const CERTIFICATE: Duration = Duration::from_secs(5);
 
 /// Runs a hub until it is told to stop.
 ///
 /// # Errors
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
 pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
+    let traces = trace::start()?;
+    let exit = run_as_told(args).await;
+    traces.end().await;
+    exit
+}
+
+async fn run_as_told(args: HubArgs) -> Result<Exit, HubError> {
     let config = Config::check(args)?;
     let front = Front::of_this_process(&config)?;
     let _lock = lock_data(&config.args.data)?;
@@ -126,16 +137,18 @@ async fn start(
     let (metrics, seen, wake) = (Arc::clone(&hub.metrics), Arc::clone(&hub.seen), Arc::clone(&hub.wake));
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
-    let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
+    let certificate = Certificate::load(tls)?;
+    let server = Server::bind(address, Some(certificate.server()?)).await.map_err(listen)?;
     announce(&config, server.address().map_err(listen)?);
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
     let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
+    let watching = tokio::spawn(watch_certificate(certificate, CERTIFICATE, stopped.clone()));
     let publishing = publisher.map(|publisher| {
         tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
+    let tasks = [Some(serving), Some(flushing), Some(watching), publishing].into_iter().flatten();
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
     flush_now(&seen, &*objects).await;
@@ -198,6 +211,30 @@ async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Rece
         tokio::select! {
             () = tokio::time::sleep(FLUSH) => flush_now(&seen, &*objects).await,
             _ = stop.changed() => return,
+        }
+    }
+}
+
+/// Shows a new certificate once its files are there.
+async fn watch_certificate(certificate: Arc<Certificate>, every: Duration, mut stop: watch::Receiver<bool>) {
+    loop {
+        // Cancel-safe: the time starts anew.
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.changed() => return,
+        }
+        let looking = Arc::clone(&certificate);
+        match tokio::task::spawn_blocking(move || looking.look()).await {
+            Ok(Ok(Looked::Same)) => {}
+            Ok(Ok(Looked::Replaced)) => {
+                metrics::tls().replaced.inc();
+                info!("new TLS certificate is shown to new connections");
+            }
+            Ok(Err(failure)) => {
+                metrics::tls().refused.inc();
+                error!(error = %chain(&failure), "new TLS certificate cannot be used; the one before is still shown");
+            }
+            Err(failure) => error!(%failure, "looking at the TLS certificate failed"),
         }
     }
 }

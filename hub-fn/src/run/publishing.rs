@@ -1,7 +1,7 @@
 //! When the publisher takes its steps.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use farshore_shared::exit::{Exit, chain};
 use farshore_shared::retry::hashed_share;
@@ -12,6 +12,7 @@ use tracing::{error, info};
 use super::HubError;
 use crate::metrics::Metrics;
 use crate::publish::{Publisher, Step, StepReport};
+use crate::trace;
 
 /// How often the publisher looks for requests to enrol and approvals that other processes recorded.
 const LOOK: Duration = Duration::from_secs(2);
@@ -48,6 +49,7 @@ pub(super) async fn publish(
     let mut round = 0_u64;
     loop {
         let step = if Instant::now() >= due { Step::Sync } else { Step::Enrolments };
+        let began = SystemTime::now();
         // A step may be cut anywhere: what it left is made good by the next one, of anybody.
         let outcome = tokio::select! {
             outcome = publisher.step(step) => outcome,
@@ -56,9 +58,8 @@ pub(super) async fn publish(
         match &outcome {
             Ok(report) => {
                 metrics.count_step("ok");
-                if let Some(sequence) = report.published {
-                    metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
-                }
+                trace::stepped(report.published, began);
+                metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
             }
             Err(failure) => {
                 metrics.count_step("failed");
