@@ -124,9 +124,13 @@ async fn a_function_publishes_one_step_for_each_event() -> Result<(), KitError> 
     })
     .await?;
     world.commit(&[("a.yaml", &config_map("a", "two"))])?;
-    let steps = publisher.invocations();
-    let report = publisher.invoke(&json!({ "source": "aws.events" })).await?;
-    assert!(report["published"].is_u64(), "{report}");
-    assert_eq!(publisher.invocations(), steps + 1);
+    wait_for("a step that publishes the commit", SOON, async || {
+        let steps = publisher.invocations();
+        let report = publisher.invoke(&json!({ "source": "aws.events" })).await;
+        let report = report.map_err(|error| error.to_string())?;
+        assert_eq!(publisher.invocations(), steps + 1, "an event is one step");
+        if report["published"].is_u64() { Ok(()) } else { Err(report.to_string()) }
+    })
+    .await?;
     until_value(&site, "a", "two").await
 }

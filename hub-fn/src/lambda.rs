@@ -17,7 +17,7 @@ use tracing::warn;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Hub;
-use crate::request_id::RequestId;
+use crate::request_id::{REQUEST_ID, RequestId};
 use crate::routes::{self, Door};
 
 /// The variable by which Lambda tells a program where its events are.
@@ -51,7 +51,8 @@ pub async fn answer(hub: &Hub, request: lambda_http::Request) -> Response<EventB
         Err(refusal) => {
             let id = id.unwrap_or_else(RequestId::new);
             warn!(id = id.as_str(), error = %refusal.chain(), "request cannot be answered by a function");
-            let response = answer::dated(refusal.asked_as(&id).into_response());
+            let mut response = answer::dated(refusal.asked_as(&id).into_response());
+            response.headers_mut().insert(REQUEST_ID, id.into());
             whole(response).await.expect("a refusal is in memory and small")
         }
     }

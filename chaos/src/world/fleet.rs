@@ -90,6 +90,7 @@ impl Fleet {
         assert!(self.shared.is_some(), "a function has its record in a bucket");
         let mut arguments = self.hub_arguments(name, role);
         arguments.push(format!("--site-poll={EVERY}"));
+        arguments.push(format!("--interval={EVERY}"));
         let (cert, key) = (self.path("cert.pem"), self.path("cert.key"));
         let (cert, key) = (cert.to_string_lossy(), key.to_string_lossy());
         Function::new(arguments, self.variables(), (&cert, &key)).await

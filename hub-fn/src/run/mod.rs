@@ -275,6 +275,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_new_certificate_is_found_without_a_restart() {
+        let (folder, other) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let files = TlsFiles::own(folder.path()).expect("an empty folder");
+        let new = TlsFiles::own(other.path()).expect("an empty folder");
+        let certificate = Certificate::load(files.clone()).expect("a pair");
+        let (stop, stopped) = watch::channel(false);
+        let watching = tokio::spawn(watch_certificate(certificate, Duration::from_millis(1), stopped));
+        let until = async |what: &str, counter: &prometheus::IntCounter| {
+            farshore_chaos::kit::wait_for(what, Duration::from_secs(30), async || {
+                if counter.get() == 0 { Err("not yet".to_owned()) } else { Ok(()) }
+            })
+            .await
+            .expect("it is found");
+        };
+        std::fs::rename(&new.key, &files.key).expect("one file system");
+        until("the pair that does not go together", &metrics::tls().refused).await;
+        std::fs::rename(&new.cert, &files.cert).expect("one file system");
+        until("the new pair", &metrics::tls().replaced).await;
+        stop.send(true).expect("it runs");
+        watching.await.expect("it ends");
+    }
+
+    #[tokio::test]
     async fn a_task_that_ends_by_itself_ends_the_hub_with_a_fault_and_all_other_tasks() {
         let (stop, mut stopped) = watch::channel(false);
         let ends = tokio::spawn(async {});
