@@ -80,7 +80,7 @@ async fn a_publication_is_one_trace_from_git_to_the_report_of_a_site() -> Result
     world.commit(&[("a.yaml", &config_map("a", "two"))])?;
     let spans = wait_for("a trace with all of its spans", SOON, async || {
         let traces = collector.traces();
-        let has = |spans: &[Span], name| spans.iter().any(|span| span.name == name);
+        let has = |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name);
         let whole = |spans: &&Vec<Span>| {
             ["publication", "sync", "poll", "report"].iter().all(|name| has(spans, name))
         };
