@@ -14,11 +14,12 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Limited, StreamBody};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use serde::Serialize;
 
 use crate::auth::Denied;
 use crate::objects::{Content, ObjectsError};
+use crate::request_id::RequestId;
 use crate::view::ViewError;
 
 /// The body of a response: bytes, mostly none, or a stream.
@@ -64,6 +65,17 @@ impl hyper::body::Body for Body {
 /// What a handler returns.
 pub type Answer = Result<Response<Body>, Refusal>;
 
+/// The body of a request, from whichever door: a connection, an event of a function, bytes in memory.
+pub trait RequestBody:
+    hyper::body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static
+{
+}
+
+impl<B> RequestBody for B where
+    B: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static
+{
+}
+
 /// How long a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -73,6 +85,7 @@ pub struct Refusal {
     status: StatusCode,
     message: String,
     retry_after: Option<Duration>,
+    request: Option<String>,
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -80,7 +93,7 @@ impl Refusal {
     /// The caller's fault.
     #[must_use]
     pub fn of(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), retry_after: None, cause: None }
+        Self { status, message: message.into(), retry_after: None, request: None, cause: None }
     }
 
     /// No such route, or nothing that this caller may know of.
@@ -94,7 +107,8 @@ impl Refusal {
     pub fn unavailable(cause: Arc<dyn Error + Send + Sync>) -> Self {
         let message = "hub cannot answer at the moment".to_owned();
         let retry_after = Some(Duration::from_secs(10));
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, message, retry_after, cause: Some(cause) }
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self { status, message, retry_after, request: None, cause: Some(cause) }
     }
 
     /// The caller shall come back after so long.
@@ -126,10 +140,17 @@ impl Refusal {
         }
     }
 
+    /// The same, with the request's id where somebody will want to look it up in the log.
+    #[must_use]
+    pub fn asked_as(self, id: &RequestId) -> Self {
+        let request = self.status.is_server_error().then(|| id.as_str().to_owned());
+        Self { request, ..self }
+    }
+
     /// The response.
     #[must_use]
     pub fn into_response(self) -> Response<Body> {
-        let mut response = json(self.status, &Problem { error: self.message });
+        let mut response = json(self.status, &Problem { error: self.message, request: self.request });
         if let Some(after) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
         }
@@ -231,7 +252,7 @@ pub fn dated(mut response: Response<Body>) -> Response<Body> {
 ///
 /// # Errors
 /// A [`Refusal`] that names the limit.
-pub async fn body(request: Request<Incoming>, limit: usize) -> Result<Vec<u8>, Refusal> {
+pub async fn body(request: Request<impl RequestBody>, limit: usize) -> Result<Vec<u8>, Refusal> {
     let encoding = request.headers().get(CONTENT_ENCODING).cloned();
     let collected = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), limit).collect()).await;
     let seconds = BODY_TIME.as_secs();

@@ -24,6 +24,9 @@ pub struct HubArgs {
     /// Address to listen on
     #[arg(long, env = "FARSHORE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8443")]
     pub listen: SocketAddr,
+    /// Serve plain HTTP: only behind something that ends TLS
+    #[arg(long, env = "FARSHORE_PLAIN")]
+    pub plain: bool,
     /// Fleet repository: http(s)://, file:// or an absolute path, with an optional #branch
     #[arg(long, env = "FARSHORE_FLEET", value_name = "URL[#branch]")]
     pub fleet: Option<String>,

@@ -7,7 +7,10 @@
 //!
 //! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
 //! - [`server`], [`watched`], [`routes`], [`answer`], [`handlers`]: the front door, and who answers what.
-//! - [`auth`], [`view`], [`seen`], [`metrics`]: who calls, what a replica remembers, what it counts.
+//! - `lambda`: the same routes as an AWS Lambda function (feature `lambda`).
+//! - [`auth`], [`view`], [`seen`]: who calls, what a replica remembers.
+//! - [`metrics`], [`request_id`], [`trace`]: what is counted, what a request is called in the log, and the way of a
+//!   publication to its sites.
 //! - [`load`], [`waiting`], [`hooks`]: what is taken on, who waits for news, and who may tell of a push.
 //! - [`declare`]: the declarations of a fleet repository.
 //! - [`source`], [`artifact`]: Git, and deterministic tars made from it.
@@ -29,11 +32,14 @@ pub mod handlers;
 pub mod hooks;
 pub mod index;
 pub mod keyring;
+#[cfg(feature = "lambda")]
+pub mod lambda;
 pub mod load;
 pub mod metrics;
 pub mod objects;
 pub mod publish;
 pub mod record;
+pub mod request_id;
 pub mod retention;
 pub mod routes;
 pub mod run;
@@ -43,6 +49,7 @@ pub mod source;
 pub mod status;
 pub mod stores;
 pub mod tls;
+pub mod trace;
 pub mod trust;
 pub mod view;
 pub mod waiting;

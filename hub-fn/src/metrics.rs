@@ -1,4 +1,9 @@
-//! What is counted, with bounded labels: routes and status codes, never names.
+//! What is counted, with bounded labels: words of the program, never names from outside.
+//!
+//! [`Metrics`] is what one hub counts; [`rooms`] has what a process counts once. A new room gets a struct of
+//! handles there, and a line in `docs/operations.md`, which a test demands.
+
+mod rooms;
 
 use std::time::Duration;
 
@@ -13,13 +18,16 @@ use crate::publish::SourceStates;
 use crate::retention::Kind;
 use crate::routes::Route;
 
+pub use rooms::{Calls, Tls};
+pub(crate) use rooms::{index, objects, tls};
+
 /// The metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
     seconds: HistogramVec,
-    /// The sequence of the last publication that this process made or found.
+    /// The sequence of the last publication that this process knows of.
     pub sequence: IntGauge,
     /// Clusters that are registered, as the publisher counted last.
     pub clusters: IntGauge,
@@ -107,8 +115,11 @@ impl Metrics {
             &["route"],
         )
         .expect(made);
-        let sequence =
-            IntGauge::new("farshore_hub_sequence", "Sequence of the last publication.").expect(made);
+        let sequence = IntGauge::new(
+            "farshore_hub_sequence",
+            "Sequence of the last publication that this process knows of.",
+        )
+        .expect(made);
         let clusters = IntGauge::new("farshore_hub_clusters", "Clusters that are registered.").expect(made);
         let steps = IntCounterVec::new(
             Opts::new("farshore_hub_publish_steps_total", "Steps of the publisher, by outcome."),
@@ -142,6 +153,9 @@ impl Metrics {
         registry.register(Box::new(sequence.clone())).expect(made);
         registry.register(Box::new(clusters.clone())).expect(made);
         registry.register(Box::new(steps.clone())).expect(made);
+        for collector in rooms::collectors() {
+            registry.register(collector).expect(made);
+        }
         let steady = requests.with_label_values(&[Route::Desired.label(), "304"]);
         let view = ViewGauges::registered(&registry);
         Self {

@@ -14,16 +14,17 @@
 //! | `POST /v1/hooks/git/{source}` | [`handlers::hooks`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use farshore_shared::wire::POLL_AFTER_HEADER;
-use http::{HeaderMap, HeaderName, Method, Request, Response};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use tracing::{debug, info, warn};
 
-use crate::answer::{self, Answer, Body};
+use crate::answer::{self, Answer, Body, Refusal, RequestBody};
 use crate::handlers::{self, Hub};
 use crate::load::{self, Class};
+use crate::request_id::{REQUEST_ID, RequestId};
+use crate::trace;
 
 /// A route's name: what metrics and logs are labelled with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,9 +154,9 @@ pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response
         return None;
     }
     let mut response = handlers::desired::steady(hub, request)?;
-    hub.metrics.count_steady();
     // A poll that is turned away is turned away by the rest of the routes, with a reason.
     hub.load.poll().ok()?;
+    hub.metrics.count_steady();
     if let Some(seconds) = hub.load.poll_after() {
         response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);
     }
@@ -163,31 +164,61 @@ pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response
     Some(response)
 }
 
-/// Answers one request. It never fails: a failure is an answer.
-pub async fn answer(hub: &Hub, door: Door, request: Request<Incoming>) -> Response<Body> {
+/// Answers one request, wherever it came from: this is the hub as a function. It never fails: a failure
+/// is an answer.
+///
+/// A program of its own that embeds a hub needs nothing else than this and a [`Hub`]; see
+/// `hub-fn/examples/embedded.rs`.
+pub async fn answer<B: RequestBody>(hub: &Hub, door: Door, request: Request<B>) -> Response<Body> {
     let started = Instant::now();
+    let mut given = RequestId::given(request.headers());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let (route, rest) = Route::of(&method, &path);
     let response = match dispatch(hub, door, route, rest, request).await {
         Ok(response) => response,
-        Err(refusal) => {
-            if refusal.is_our_fault() {
-                warn!(route = route.label(), error = %refusal.chain(), "request failed");
-            }
-            refusal.into_response()
-        }
+        Err(refusal) => refused(route, refusal, &mut given),
     };
-    let status = response.status();
     let took = started.elapsed();
-    hub.metrics.count(route, status, took);
-    // JSON has no numbers of 128 bits: those become text.
-    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    info!(target: "farshore::requests", route = route.label(), status = status.as_u16(), us, "answered");
-    answer::dated(response)
+    if route == Route::Desired && response.status() == StatusCode::OK {
+        trace::polled(response.headers(), SystemTime::now() - took);
+    }
+    hub.metrics.count(route, response.status(), took);
+    answer::dated(told(route, took, given, response))
 }
 
-async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
+/// A refusal as an answer, which carries the request's id where the log says more.
+fn refused(route: Route, refusal: Refusal, id: &mut Option<RequestId>) -> Response<Body> {
+    let id = id.get_or_insert_with(RequestId::new);
+    if refusal.is_our_fault() {
+        warn!(id = id.as_str(), route = route.label(), error = %refusal.chain(), "request failed");
+    }
+    refusal.asked_as(id).into_response()
+}
+
+/// Logs an answer. A poll that brings nothing new is nearly all there is: it has no line unless somebody
+/// asked for it, and no id, whose bytes a site would pay for.
+fn told(route: Route, took: Duration, id: Option<RequestId>, mut response: Response<Body>) -> Response<Body> {
+    // JSON has no numbers of 128 bits: those become text.
+    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let (route, status) = (route.label(), response.status());
+    if status == StatusCode::NOT_MODIFIED {
+        debug!(target: "farshore::requests", route, status = status.as_u16(), us, "answered");
+        return response;
+    }
+    let id = id.unwrap_or_else(RequestId::new);
+    info!(target: "farshore::requests", id = id.as_str(), route, status = status.as_u16(), us, "answered");
+    response.headers_mut().insert(REQUEST_ID, id.into());
+    response
+}
+
+async fn dispatch<B: RequestBody>(
+    hub: &Hub,
+    door: Door,
+    route: Route,
+    rest: &str,
+    request: Request<B>,
+) -> Answer {
     if door == Door::Health {
         return handle(hub, door, route, rest, request).await;
     }
@@ -204,11 +235,17 @@ async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Requ
     })
 }
 
-async fn handle(hub: &Hub, door: Door, route: Route, rest: &str, request: Request<Incoming>) -> Answer {
+async fn handle<B: RequestBody>(
+    hub: &Hub,
+    door: Door,
+    route: Route,
+    rest: &str,
+    request: Request<B>,
+) -> Answer {
     match (door, route) {
         (_, Route::Healthz) => handlers::health::healthz(),
         (_, Route::Readyz) => handlers::health::readyz(hub).await,
-        (_, Route::Metrics) => handlers::health::metrics(hub),
+        (_, Route::Metrics) => handlers::health::metrics(hub).await,
         (Door::Public, Route::Desired) => handlers::desired::get(hub, &request).await,
         (Door::Public, Route::Artifact) => handlers::artifact::get(hub, rest, &request).await,
         (Door::Public, Route::Status) => handlers::status::post(hub, request).await,
@@ -222,7 +259,7 @@ async fn handle(hub: &Hub, door: Door, route: Route, rest: &str, request: Reques
         (Door::Public, Route::Removals) => handlers::operators::words::remove(hub, request).await,
         (Door::Public, Route::Wake) => handlers::wake::get(hub, request).await,
         (Door::Public, Route::Hook) => handlers::hooks::post(hub, rest, request).await,
-        (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
+        (Door::Health, _) | (Door::Public, Route::None) => Err(Refusal::not_found()),
     }
 }
 

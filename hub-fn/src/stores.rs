@@ -10,8 +10,8 @@ use std::time::Duration;
 use farshore_shared::exit::chain;
 
 use crate::config::Config;
-use crate::index::{Index, memory};
-use crate::objects::{Objects, disk};
+use crate::index::{self, Index, memory};
+use crate::objects::{self, Objects, disk};
 use crate::run::HubError;
 use crate::view::STALENESS;
 
@@ -68,10 +68,11 @@ fn write_version(path: &Path, failed: impl Fn(&str, std::io::Error) -> HubError)
 /// # Errors
 /// [`HubError`].
 pub(crate) async fn open_objects(config: &Config) -> Result<Arc<dyn Objects>, HubError> {
-    match &config.args.objects {
-        None => open_disk(&config.args.data),
-        Some(address) => open_bucket(address).await,
-    }
+    let objects = match &config.args.objects {
+        None => open_disk(&config.args.data)?,
+        Some(address) => open_bucket(address).await?,
+    };
+    Ok(Arc::new(objects::measured::Measured::new(objects)))
 }
 
 /// The record in a data folder.
@@ -116,7 +117,7 @@ pub(crate) fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
     use crate::index::redis::Redis;
     let Some(url) = &config.args.redis else { return Ok(own_index()) };
     match Redis::connect_with(url, INDEX_LIFE) {
-        Ok(redis) => Ok(Arc::new(redis)),
+        Ok(redis) => Ok(Arc::new(index::measured::Measured::new(Arc::new(redis)))),
         Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
     }
 }

@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use farshore_shared::digest::Digest;
 use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+mod reload;
+
+pub use reload::{Certificate, Looked};
 
 /// Where certificate and key are.
 #[derive(Debug, Clone)]
@@ -111,21 +115,12 @@ impl TlsFiles {
         Ok(Digest::of(&parsed.subject_public_key_info()))
     }
 
-    /// A server that shows this certificate: TLS 1.3, HTTP/2 first.
+    /// A server that shows this certificate for as long as it runs: TLS 1.3, HTTP/2 first.
     ///
     /// # Errors
     /// [`TlsError`].
     pub fn server(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|source| TlsError::Pem { path: self.key.clone(), source })?;
-        let pair = |source| TlsError::Pair { cert: self.cert.clone(), source };
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(pair)?;
-        let mut config = builder.with_no_client_auth().with_single_cert(self.chain()?, key).map_err(pair)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Certificate::load(self.clone())?.server()
     }
 
     fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {

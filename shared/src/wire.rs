@@ -374,6 +374,9 @@ pub struct Enrolled {
 pub struct Problem {
     /// What is wrong, in lower case, with the values concerned.
     pub error: String,
+    /// The request's id, by which the hub's log knows it; only where the failure is the hub's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// The answer to `GET /v1/wake` when there is something newer.

@@ -263,7 +263,7 @@ fn requests_and_answers_have_exactly_these_bytes() {
     assert_both_ways("desired.json", &Desired { roster: Some(roster.clone()), group: Some(group) });
     assert_both_ways("desired-roster-only.json", &Desired { roster: Some(roster.clone()), group: None });
     assert_both_ways("enrolled.json", &Enrolled { registration: sealed(&registration()), roster });
-    assert_both_ways("problem.json", &Problem { error: "no such artifact (0123abcd)".into() });
+    assert_both_ways("problem.json", &Problem { error: "no such artifact (0123abcd)".into(), request: None });
     assert_both_ways("enroll-request.json", &enroll_request());
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Options {}
 const CARGO_DENY: &str = "0.20.2";
 
 /// A site has little memory, and every linked crate costs some of it: these belong to the hub.
-const NOT_IN_THE_AGENT: [&str; 3] = ["gix", "redis", "aws-sdk-s3"];
+const NOT_IN_THE_AGENT: [&str; 5] = ["gix", "redis", "aws-sdk-s3", "lambda_http", "opentelemetry"];
 
 type Step = (&'static str, fn() -> Result<(), ChoreError>);
 

@@ -2,11 +2,13 @@
 //!
 //! - [`testbed`]: provides the servers and programs that tests run against.
 //! - [`mod@test`]: runs the tests by tier.
+//! - [`cost`]: what a fleet costs on AWS.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!
 //! [`command`] runs other programs, [`workspace`] knows where things are, [`error`] says what went wrong.
 
 mod command;
+mod cost;
 mod error;
 mod lint;
 mod test;
@@ -24,6 +26,7 @@ enum Chore {
     Testbed(testbed::Options),
     Test(test::Options),
     Lint(lint::Options),
+    Cost(cost::Options),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,10 @@ fn main() -> ExitCode {
         Chore::Testbed(options) => testbed::run(&options),
         Chore::Test(options) => test::run(&options),
         Chore::Lint(options) => lint::run(&options),
+        Chore::Cost(options) => {
+            cost::run(&options);
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
 //! The documents say what is so: links lead somewhere, and every test and file that
-//! `ARCHITECTURE.md` names is there.
+//! `ARCHITECTURE.md` names is there, and `docs/operations.md` has every metric, option and price.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,4 +92,66 @@ fn every_file_that_the_architecture_names_is_there() {
     let named = text.split('`').skip(1).step_by(2).filter(is_path);
     let gone: Vec<&str> = named.filter(|path| !root().join(path).exists()).collect();
     assert!(gone.is_empty(), "files that are not there: {gone:?}");
+}
+
+/// The text of all Rust files below a folder.
+fn sources(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push_str(&read(&path));
+        }
+    }
+    all
+}
+
+/// The words of a text that begin so.
+fn words<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
+    let found = text.match_indices(start).map(|(at, _)| {
+        let rest = &text[at..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        &rest[..end]
+    });
+    found.collect()
+}
+
+#[test]
+fn every_metric_and_every_option_of_the_hub_is_in_the_operator_s_manual() {
+    let (manual, code) = (read(&root().join("docs/operations.md")), sources(&root().join("hub-fn/src")));
+    // A test may look for a whole line, whose name has an ending of Prometheus's own.
+    let bare = |metric: &str| {
+        let endings = ["_bucket", "_sum", "_count"];
+        endings.iter().find_map(|ending| metric.strip_suffix(ending)).unwrap_or(metric).to_owned()
+    };
+    let metrics = words(&code, "farshore_hub_").into_iter().map(bare).filter(|name| !name.contains("_fn"));
+    // Those of clap: a test has variables of its own.
+    let options: String = code.lines().filter(|line| line.contains("env = \"")).collect();
+    let options = words(&options, "FARSHORE_").into_iter().map(str::to_owned);
+    let unknown: Vec<String> =
+        metrics.chain(options).filter(|name| !words(&manual, name).contains(name.as_str())).collect();
+    assert!(unknown.is_empty(), "docs/operations.md does not have {unknown:?}");
+}
+
+#[test]
+fn nothing_is_in_the_operator_s_manual_that_is_not_in_the_hub() {
+    let (manual, code) = (read(&root().join("docs/operations.md")), sources(&root().join("hub-fn/src")));
+    let code = code + &sources(&root().join("shared/src"));
+    let gone: Vec<&str> = words(&manual, "farshore_hub_")
+        .into_iter()
+        .chain(words(&manual, "FARSHORE_"))
+        .filter(|name| !name.starts_with("farshore_hub_fn") && !words(&code, name).contains(name))
+        .collect();
+    assert!(gone.is_empty(), "docs/operations.md has {gone:?}");
+}
+
+#[test]
+fn the_cost_of_a_fleet_is_the_one_that_is_computed() {
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_xtask")).arg("cost").output();
+    let printed = String::from_utf8(printed.expect("it runs").stdout).expect("text");
+    assert!(printed.lines().count() > 2, "{printed}");
+    let manual = read(&root().join("docs/operations.md"));
+    assert!(manual.contains(printed.trim()), "docs/operations.md should have:\n{printed}");
 }

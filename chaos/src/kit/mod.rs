@@ -2,6 +2,7 @@
 //!
 //! - [`Redis`], [`S3`], [`Kubernetes`]: programs of the testbed, each in a temporary folder of its own.
 //! - [`GitRepo`]: a Git repository that a test writes; [`GitHttp`]: the same repository over smart HTTP.
+//! - [`Lambda`]: AWS Lambda for one program of this workspace, with a function URL.
 //! - [`TcpProxy`]: the cable between a client and a server, which a test may cut.
 //! - [`Process`]: a program of this workspace, to be killed at any moment.
 //! - [`Search`]: whether bytes are anywhere in the memory of a process, or in its files.
@@ -14,7 +15,7 @@
 //! Programs are looked up in the folder that `FARSHORE_TESTBED` names, else in `testbed` beside the build
 //! (`target/testbed`); `cargo xtask testbed` fills it.
 //!
-//! The tasks of this module: `GitHttp` and `TcpProxy` each run one accept loop on an engine (a runtime on a thread of
+//! The tasks of this module: `GitHttp`, `TcpProxy` and `Lambda` (two) each run one accept loop on an engine (a runtime on a thread of
 //! its own), so that a test may block its own thread while it talks to them; the loop ends with its value.
 
 mod engine;
@@ -22,6 +23,7 @@ mod error;
 mod git_http;
 mod git_repo;
 mod kubernetes;
+mod lambda;
 mod leash;
 mod place;
 mod port;
@@ -37,6 +39,7 @@ pub use git_http::{GitHttp, GitMode};
 pub use git_repo::GitRepo;
 pub(crate) use git_repo::copy;
 pub use kubernetes::{ApiWrite, AuditMark, Kubernetes};
+pub use lambda::Lambda;
 pub use place::{binary, program};
 pub use port::Port;
 pub use process::{Finished, Process};

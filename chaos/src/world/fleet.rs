@@ -16,6 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::EVERY;
+use super::function::Function;
 use super::hub::{Hub, Role};
 use super::site::{Site, Target};
 use crate::kit::{Finished, KitError, Process, Redis, S3, copy, wait_for};
@@ -76,6 +78,23 @@ impl Fleet {
     /// When no port is free.
     pub fn hub(&self, name: &str, role: Role) -> Result<Hub, KitError> {
         Hub::new(role, self.hub_arguments(name, role), self.variables())
+    }
+
+    /// A hub of this fleet as a Lambda function that has not been started. Its data folder has this name.
+    ///
+    /// # Errors
+    /// When no port is free.
+    ///
+    /// # Panics
+    /// When the fleet has no bucket: see [`Fleet::in_bucket`].
+    pub async fn function(&self, name: &str, role: Role) -> Result<Function, KitError> {
+        assert!(self.shared.is_some(), "a function has its record in a bucket");
+        let mut arguments = self.hub_arguments(name, role);
+        arguments.push(format!("--site-poll={EVERY}"));
+        arguments.push(format!("--interval={EVERY}"));
+        let (cert, key) = (self.path("cert.pem"), self.path("cert.key"));
+        let (cert, key) = (cert.to_string_lossy(), key.to_string_lossy());
+        Function::new(arguments, self.variables(), (&cert, &key)).await
     }
 
     /// A site that has not been started and polls the hub at `hub` (`HOST:PORT`).

@@ -79,6 +79,14 @@ impl Hub {
         self
     }
 
+    /// Sets a variable for the next start.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.retain(|(other, _)| other != name);
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Kills it as a power cut would. Nothing happens when it does not run.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! - [`Repository`]: a Git repository over smart HTTP; [`declare`]: the text of what a fleet repository declares.
 //! - [`Fleet`]: keys, certificate and record, from which hubs and join tokens come.
 //! - [`Hub`]: `farshore-hub` on a port of its own, serving, publishing or both.
+//! - [`Function`]: the same program as a Lambda function.
 //! - [`Site`]: `farshore-agent` on a state folder of its own, which outlives the process.
 //! - [`World`]: one service, its repositories, its fleet and a hub: where most tests begin.
 //!
@@ -11,12 +12,14 @@
 
 pub mod declare;
 mod fleet;
+mod function;
 mod hub;
 mod repository;
 mod site;
 mod small;
 
 pub use fleet::Fleet;
+pub use function::Function;
 pub use hub::{Hub, Role};
 pub use repository::Repository;
 pub use site::{Site, Target};

@@ -7,10 +7,9 @@ use farshore_shared::token;
 use farshore_shared::wire::{EnrollRequest, Enrolled, Problem, SMALL_LIMIT};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Request, StatusCode};
-use hyper::body::Incoming;
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, body, json};
+use crate::answer::{Answer, Refusal, RequestBody, body, json};
 use crate::objects::Condition;
 use crate::publish::enrol::request_digest;
 use crate::record;
@@ -25,7 +24,7 @@ const ASK_AGAIN: u64 = 1;
 ///
 /// # Errors
 /// `400`, `403` with the publisher's reason, `503` while too many wait.
-pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let bytes = body(request, SMALL_LIMIT).await?;
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let asked: EnrollRequest = serde_json::from_slice(&bytes)

@@ -1,17 +1,18 @@
 //! `POST /v1/status`: what a site says of itself, in the record before the 204.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use farshore_shared::clock::{now, now_millis};
 use farshore_shared::dsse::{Envelope, SIGNATURES_LIMIT, Signers};
 use farshore_shared::wire::{STATUS_LIMIT, Status};
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, body, empty};
+use crate::answer::{Answer, Refusal, RequestBody, body, empty};
 use crate::record::Report;
 use crate::status::{COME_BACK, NotTaken};
+use crate::trace;
 
 /// The most characters of a signature: 64 bytes in base64.
 const SIGNATURE_LIMIT: usize = 88;
@@ -21,8 +22,8 @@ const SIGNATURE_LIMIT: usize = 88;
 /// # Errors
 /// `401`, `400` for what is not a status signed by the caller, `413`, `503` while the record does not
 /// take it or too many wait.
-pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
-    let now = now();
+pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
+    let (now, began) = (now(), SystemTime::now());
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.load.cluster(&caller.cluster)?;
     hub.seen.note(&caller.cluster, now);
@@ -40,7 +41,9 @@ pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     let key = caller.key().id();
     envelope.signatures.retain(|signature| signature.keyid == key && signature.sig.len() <= SIGNATURE_LIMIT);
     envelope.signatures.truncate(SIGNATURES_LIMIT);
-    hub.reports.append(Report { cluster: status.cluster, received: now_millis(), envelope }).await?;
+    let report = Report { cluster: caller.cluster.clone(), received: now_millis(), envelope };
+    hub.reports.append(report).await?;
+    trace::reported(&caller.cluster, status.holds.as_ref(), began);
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

@@ -16,6 +16,7 @@ use farshore_shared::wire::UnixSeconds;
 
 use crate::record::SeenTable;
 
+pub mod measured;
 pub mod memory;
 mod news;
 #[cfg(feature = "redis")]

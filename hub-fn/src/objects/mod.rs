@@ -1,7 +1,7 @@
 //! The record: a small object store with conditional writes. What is not in here does not exist.
 //!
 //! - [`Objects`]: the port. [`disk`], `s3` and [`memory`] implement it; [`faulty`] wraps any of them, so that a
-//!   test can stop or fail any single operation, and [`counted`] counts what is done.
+//!   test can stop or fail any single operation, [`counted`] counts what is done, and [`measured`] times it.
 //! - [`update`]: one object, read, changed and written by compare-and-swap.
 //! - [`prove_conditions`]: shows at start that a store honours conditional writes.
 //!
@@ -24,6 +24,7 @@ pub mod disk;
 mod error;
 pub mod faulty;
 mod key;
+pub mod measured;
 pub mod memory;
 mod prove;
 #[cfg(feature = "s3")]

@@ -93,7 +93,7 @@ impl Publisher {
             Ok(()) => info!(%cluster, "cluster is enrolled"),
             Err(refusal) => {
                 warn!(%cluster, %refusal, "request to enrol is refused");
-                let problem = Problem { error: refusal.to_string() };
+                let problem = Problem { error: refusal.to_string(), request: None };
                 let bytes = serde_json::to_vec(&problem).expect("a problem has string keys only");
                 let _ = self.objects.put(&record::refused(id), Bytes::from(bytes), Condition::Always).await?;
             }

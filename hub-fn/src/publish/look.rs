@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use farshore_shared::clock;
 use farshore_shared::digest::Digest;
@@ -26,6 +26,7 @@ use crate::artifact::Packed;
 use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent, Made, SourceState};
 use crate::source::{Branch, FileSources, Limits};
+use crate::trace;
 
 /// The services that live in the fleet repository: looked at whenever that is. No source is called so.
 const FLEET_SERVICES: &str = "fleet/services";
@@ -337,8 +338,10 @@ impl Publisher {
             mirrors.restore(&place).await;
             // One artifact at a time is held in memory.
             let (packed, arrived) = mpsc::channel(1);
+            let began = SystemTime::now();
             let made = blocking(move || job.run(&approved, &packed, &limits));
             let (seen, stored) = futures::join!(made, store_artifacts(&*objects, arrived));
+            trace::looked(&place.name, began);
             mirrors.release(&place);
             Seen::Source(match stored {
                 Ok(()) => seen.unwrap_or_else(SourceSeen::Failed),

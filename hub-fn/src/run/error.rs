@@ -10,6 +10,7 @@ use crate::objects::{ObjectsError, ProofError};
 use crate::publish::PublishError;
 use crate::retention::RetentionError;
 use crate::tls::TlsError;
+use crate::trace::TraceError;
 use crate::trust::TrustError;
 
 /// Why a hub cannot run.
@@ -49,6 +50,9 @@ pub enum HubError {
     /// TLS.
     #[error("preparing TLS")]
     Tls(#[from] TlsError),
+    /// Traces.
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     /// The listener.
     #[error("listening on {address}: is another hub running there?")]
     Listen {
@@ -64,6 +68,10 @@ pub enum HubError {
     /// Collecting.
     #[error("collecting what is unneeded")]
     Collect(#[from] RetentionError),
+    /// The runtime API of AWS Lambda.
+    #[cfg(feature = "lambda")]
+    #[error("taking events from Lambda")]
+    Lambda(#[source] lambda_http::Error),
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
@@ -74,7 +82,7 @@ impl HubError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) | Self::Address { .. } => Exit::Usage,
+            Self::Config(_) | Self::Address { .. } | Self::Traces(_) => Exit::Usage,
             Self::Objects(error) | Self::Publish(PublishError::Objects(error)) if error.retryable() => {
                 Exit::Unreachable
             }
@@ -90,6 +98,8 @@ impl HubError {
             | Self::Tls(_)
             | Self::Listen { .. } => Exit::BadInput,
             Self::Objects(_) | Self::Publish(_) | Self::Collect(_) | Self::Signals(_) => Exit::Fault,
+            #[cfg(feature = "lambda")]
+            Self::Lambda(_) => Exit::Fault,
         }
     }
 }

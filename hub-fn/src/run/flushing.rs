@@ -13,7 +13,7 @@ use crate::seen::Seen;
 use crate::view::View;
 
 /// How often last-seen times are flushed.
-const FLUSH: Duration = Duration::from_secs(15);
+pub(super) const FLUSH: Duration = Duration::from_secs(15);
 
 /// From where last-seen times are taken, and to where.
 #[derive(Clone)]

@@ -6,12 +6,16 @@
 //! published (the same, and news of the index), the *writer* of reports (a queue; it ends with its last handle),
 //! the *waker* of agents that wait ([`crate::waiting`]; hears of news by a `watch` channel), the *steering* of
 //! the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of reports (the end only). A
-//! webhook that comes in the pause after another one is passed on by a task of its own.
+//! webhook that comes in the pause after another one is passed on by a task of its own. The *watcher* of the
+//! certificate's files (hears of the end as well) shows new ones to new connections.
+//! In a Lambda function (`function`) there are no tasks: all is done before an event is answered.
 
 mod collecting;
 mod error;
 mod flushing;
 mod folding;
+#[cfg(feature = "lambda")]
+mod function;
 mod publishing;
 
 use std::sync::Arc;
@@ -30,6 +34,7 @@ use crate::handlers::Hub;
 use crate::index::Index;
 use crate::keyring::{Keyring, RootOptions};
 use crate::load;
+use crate::metrics;
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
 use crate::publish::{FleetRepository, Options, Publisher, Sharing, SyncOptions};
@@ -38,7 +43,8 @@ use crate::server::Server;
 use crate::source::Limits;
 use crate::status::Compactor;
 use crate::stores::{lock_data, open_index, open_objects};
-use crate::tls::TlsFiles;
+use crate::tls::{Certificate, Looked, TlsFiles};
+use crate::trace;
 use crate::trust::Trust;
 use crate::view::View;
 use crate::waiting;
@@ -52,6 +58,8 @@ use publishing::{once, publish};
 /// How long a hub that has just started only answers: a proof is a hundred writes, and whoever has waited
 /// for this hub comes first.
 const PROVE_AFTER: Duration = Duration::from_millis(200);
+/// How often the files of the TLS certificate are looked at.
+const CERTIFICATE: Duration = Duration::from_secs(5);
 
 /// Runs a hub until it is told to stop.
 ///
@@ -61,11 +69,22 @@ const PROVE_AFTER: Duration = Duration::from_millis(200);
 /// # Errors
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
 pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
+    let traces = trace::start()?;
+    let exit = run_as_told(args).await;
+    traces.end().await;
+    exit
+}
+
+async fn run_as_told(args: HubArgs) -> Result<Exit, HubError> {
     let config = Config::check(args)?;
+    let front = Front::of_this_process(&config)?;
     let _lock = lock_data(&config.args.data)?;
     let objects = open_objects(&config).await?;
     let index = open_index(&config)?;
     let house = House { config: Arc::new(config), objects, index };
+    if front == Front::Function {
+        return function::run(house).await;
+    }
     let (tls, keys) = house.prepare().await?;
     let args = &house.config.args;
     let made = match args.role.publishes() && (args.once || keys == Keys::New) {
@@ -75,6 +94,43 @@ pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     match made {
         Some(publisher) if args.once => house.once(publisher).await,
         made => house.start(tls, made).await,
+    }
+}
+
+/// Where requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Front {
+    /// A listener of this process.
+    Server,
+    /// The runtime API of AWS Lambda.
+    Function,
+}
+
+impl Front {
+    #[cfg(feature = "lambda")]
+    fn of_this_process(config: &Config) -> Result<Self, HubError> {
+        if !crate::lambda::is_here() {
+            return Ok(Self::Server);
+        }
+        function::check(config)?;
+        Ok(Self::Function)
+    }
+
+    #[cfg(not(feature = "lambda"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+    fn of_this_process(_: &Config) -> Result<Self, HubError> {
+        Ok(Self::Server)
+    }
+}
+
+#[cfg(not(feature = "lambda"))]
+mod function {
+    //! Left out of this program.
+
+    use super::{Exit, House, HubError};
+
+    pub(super) async fn run(_: House) -> Result<Exit, HubError> {
+        unreachable!("without the feature every front is a server")
     }
 }
 
@@ -121,16 +177,21 @@ impl House {
         exit
     }
 
-    async fn start(&self, tls: TlsFiles, made: Option<Publisher>) -> Result<Exit, HubError> {
+    async fn start(&self, tls: Option<TlsFiles>, made: Option<Publisher>) -> Result<Exit, HubError> {
         let args = &self.config.args;
         let hub = self.hub();
         let flusher = self.flusher(&hub);
         let address = args.listen;
         let listen = |source| HubError::Listen { address, source };
-        let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
+        let certificate = tls.map(Certificate::load).transpose()?;
+        let shown = certificate.as_ref().map(|certificate| certificate.server()).transpose()?;
+        let server = Server::bind(address, shown).await.map_err(listen)?;
         announce(&self.config, server.address().map_err(listen)?);
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![spawn(flusher.clone().run(stopped.clone()))];
+        if let Some(certificate) = certificate {
+            tasks.push(spawn(watch_certificate(certificate, CERTIFICATE, stopped.clone())));
+        }
         if args.role.serves() {
             tasks.extend(serving(&hub, &stopped));
         }
@@ -184,21 +245,25 @@ impl House {
         Ok(())
     }
 
-    /// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
-    /// record, keys and root.
-    async fn prepare(&self) -> Result<(TlsFiles, Keys), HubError> {
+    /// Makes what is missing: TLS of its own, unless something else ends TLS, and, for a hub that is
+    /// complete by itself over an empty record, keys and root. A certificate that is given is pinned by that
+    /// root, also where it is the one before a plain hub.
+    async fn prepare(&self) -> Result<(Option<TlsFiles>, Keys), HubError> {
         let config = &self.config;
         let tls = match &config.tls {
-            Some(tls) => tls.clone(),
-            None => TlsFiles::own(&config.args.data.join("tls"))?,
+            Some(tls) => Some(tls.clone()),
+            None if config.args.plain => None,
+            None => Some(TlsFiles::own(&config.args.data.join("tls"))?),
         };
+        let shown = tls.clone().filter(|_| !config.args.plain);
         let ring = Keyring::at(&config.keys);
         if config.args.role != Role::All || ring.exists() || Trust::load(&*self.objects).await?.is_some() {
-            return Ok((tls, Keys::Old));
+            return Ok((shown, Keys::Old));
         }
-        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
+        let tls_pins = tls.as_ref().map(TlsFiles::pin).transpose()?.into_iter().collect();
+        ring.init(RootOptions { hubs: vec![], tls_pins }, now())?;
         info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
-        Ok((tls, Keys::New))
+        Ok((shown, Keys::New))
     }
 }
 
@@ -253,7 +318,11 @@ async fn until_told(
 
 fn announce(config: &Config, address: std::net::SocketAddr) {
     let role = config.args.role;
-    info!(?role, data = %config.args.data.display(), "listening on https://{address}");
+    let scheme = if config.args.plain { "http" } else { "https" };
+    info!(?role, data = %config.args.data.display(), "listening on {scheme}://{address}");
+    if config.args.plain && !address.ip().is_loopback() {
+        warn!("this address is not encrypted: only what ends TLS for sites may reach it (--plain)");
+    }
     match &config.fleet {
         Some(fleet) => info!(fleet = fleet.url.as_str(), "fleet repository"),
         None if role.publishes() => {
@@ -276,6 +345,30 @@ fn options(config: &Config) -> Options {
     Options { fleet, files: config.files, mirrors, policy, interval, sync }
 }
 
+/// Shows a new certificate once its files are there.
+async fn watch_certificate(certificate: Arc<Certificate>, every: Duration, mut stop: watch::Receiver<bool>) {
+    loop {
+        // Cancel-safe: the time starts anew.
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.changed() => return,
+        }
+        let looking = Arc::clone(&certificate);
+        match tokio::task::spawn_blocking(move || looking.look()).await {
+            Ok(Ok(Looked::Same)) => {}
+            Ok(Ok(Looked::Replaced)) => {
+                metrics::tls().replaced.inc();
+                info!("new TLS certificate is shown to new connections");
+            }
+            Ok(Err(failure)) => {
+                metrics::tls().refused.inc();
+                error!(error = %chain(&failure), "new TLS certificate cannot be used; the one before is still shown");
+            }
+            Err(failure) => error!(%failure, "looking at the TLS certificate failed"),
+        }
+    }
+}
+
 async fn wait_for_signal() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -296,6 +389,30 @@ enum Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_new_certificate_is_found_without_a_restart() {
+        let (folder, other) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let files = TlsFiles::own(folder.path()).expect("an empty folder");
+        let new = TlsFiles::own(other.path()).expect("an empty folder");
+        let certificate = Certificate::load(files.clone()).expect("a pair");
+        let (stop, stopped) = watch::channel(false);
+        let watching = tokio::spawn(watch_certificate(certificate, Duration::from_millis(1), stopped));
+        let until = async |what: &str, counter: &prometheus::IntCounter| {
+            farshore_chaos::kit::wait_for(what, Duration::from_secs(30), async || {
+                if counter.get() == 0 { Err("not yet".to_owned()) } else { Ok(()) }
+            })
+            .await
+            .expect("it is found");
+        };
+        std::fs::rename(&new.key, &files.key).expect("one file system");
+        until("the pair that does not go together", &metrics::tls().refused).await;
+        std::fs::rename(&new.cert, &files.cert).expect("one file system");
+        until("the new pair", &metrics::tls().replaced).await;
+        stop.send(true).expect("it runs");
+        watching.await.expect("it ends");
+    }
 
     #[tokio::test]
     async fn a_task_that_ends_by_itself_ends_the_hub_with_a_fault_and_all_other_tasks() {

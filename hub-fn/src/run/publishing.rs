@@ -1,7 +1,7 @@
 //! When the publisher takes its steps.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use farshore_shared::exit::{Exit, chain};
 use farshore_shared::names::Name;
@@ -15,6 +15,7 @@ use super::HubError;
 use crate::index::{News, NewsStream};
 use crate::metrics::Metrics;
 use crate::publish::{PublishError, Publisher, Step, StepReport};
+use crate::trace;
 
 /// How often the publisher looks for requests to enrol and approvals that other processes recorded.
 const LOOK: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ pub(super) async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
     }
 }
 
-fn tell(report: &StepReport) {
+pub(super) fn tell(report: &StepReport) {
     let StepReport { published, groups, rosters, held, failed, .. } = report;
     let (held, failed) = (held.len(), failed.join(", "));
     info!(sequence = published, groups, rosters, held, failed, "step of publishing is done");
@@ -54,12 +55,13 @@ pub(super) async fn publish(
     let mut round = 0_u64;
     loop {
         let step = if Instant::now() >= due { Step::Sync } else { Step::Enrolments };
+        let began = SystemTime::now();
         // A step may be cut anywhere: what it left is made good by the next one, of anybody.
         let outcome = tokio::select! {
             outcome = publisher.step(step) => outcome,
             _ = stop.changed() => return publisher.finish().await,
         };
-        note(&outcome, &publisher, &metrics);
+        note(&outcome, &publisher, &metrics, began);
         if step == Step::Sync {
             round += 1;
             // Up to a tenth later, by hash: replicas do not look in step.
@@ -84,13 +86,17 @@ pub(super) async fn publish(
     }
 }
 
-fn note(outcome: &Result<StepReport, PublishError>, publisher: &Publisher, metrics: &Metrics) {
+fn note(
+    outcome: &Result<StepReport, PublishError>,
+    publisher: &Publisher,
+    metrics: &Metrics,
+    began: SystemTime,
+) {
     match outcome {
         Ok(report) => {
             metrics.count_step("ok");
-            if let Some(sequence) = report.published {
-                metrics.sequence.set(i64::try_from(sequence).unwrap_or(i64::MAX));
-            }
+            trace::stepped(report.published, began);
+            metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
         }
         Err(failure) => {
             metrics.count_step("failed");

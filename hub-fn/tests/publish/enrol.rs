@@ -40,7 +40,7 @@ impl Office {
         let waiting = self.objects.list(record::PENDING, None, 9).await.expect("a disk");
         assert_eq!(waiting.len(), 0, "a request is decided once");
         let stored = self.objects.get(&record::refused(id), 1 << 16).await.expect("a disk")?;
-        let Problem { error } = serde_json::from_slice(&stored.bytes).expect("a problem");
+        let Problem { error, .. } = serde_json::from_slice(&stored.bytes).expect("a problem");
         Some(error)
     }
 

@@ -1,22 +1,22 @@
-//! The front door over real TLS, as a site and as somebody who means no good.
+//! The front doors, as a site and as somebody who means no good: over real TLS, and as events of Lambda.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::handlers::{Hub, Settings};
-use farshore_hub_fn::hooks::Hooks;
-use farshore_hub_fn::load::{self, Load};
-use farshore_hub_fn::metrics::Metrics;
+use farshore_hub_fn::lambda;
+use farshore_hub_fn::load;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::record;
 use farshore_hub_fn::routes::Door;
-use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::server::{Limits, Server};
-use farshore_hub_fn::status::{Compactor, Statuses, Writer};
-use farshore_hub_fn::tls::TlsFiles;
+use farshore_hub_fn::status::{Compactor, Statuses};
+use farshore_hub_fn::tls::{Certificate, Looked, TlsFiles};
 use farshore_hub_fn::view::View;
 use farshore_hub_fn::waiting::{self, Waiting, WakeLimits};
 use farshore_shared::clock::now;
@@ -55,11 +55,12 @@ pub(crate) struct House {
     pub(crate) objects: Arc<dyn Objects>,
     pub(crate) key: SigningKey,
     tls: TlsFiles,
+    certificate: Arc<Certificate>,
+    hub: Hub,
     address: SocketAddr,
     pub(crate) stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
     /// Tells that there is another publication.
-    pub(crate) head: watch::Sender<u64>,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) view: View,
     /// Of webhooks.
@@ -70,11 +71,14 @@ pub(crate) struct House {
 pub(crate) enum Speaks {
     Http1,
     Http2,
+    /// Events of a Lambda function.
+    Events,
 }
 
 pub(crate) enum Client {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
+    Events(Box<Hub>),
 }
 
 pub(crate) struct Answered {
@@ -120,7 +124,9 @@ impl House {
         settings: Settings,
     ) -> Self {
         let tls = TlsFiles::own(&world.folder.path().join("tls")).expect("a folder of ours");
-        let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(tls.server().expect("just made"))).await;
+        let certificate = Certificate::load(tls.clone()).expect("just made");
+        let shown = certificate.server().expect("a pair");
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(shown)).await;
         let server = server.expect("a free port").with_limits(limits);
         let address = server.address().expect("bound");
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
@@ -132,8 +138,8 @@ impl House {
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(view.clone().follow(stopped.clone()));
         tokio::spawn(waiting::follow(Arc::clone(&waiting), view.clone(), view.changed(), stopped.clone()));
-        let serving = tokio::spawn(server.run(hub, door, stopped));
-        Self { world, objects, key, tls, address, stop, serving, waiting, view, secrets }
+        let serving = tokio::spawn(server.run(hub.clone(), door, stopped));
+        Self { world, objects, key, tls, certificate, hub, address, stop, serving, waiting, view, secrets }
     }
 
     pub(crate) async fn public() -> Self {
@@ -142,15 +148,20 @@ impl House {
 
     /// A TLS connection to whoever has the hub's very certificate.
     pub(crate) async fn tls(&self, alpn: &[u8]) -> TlsStream<TcpStream> {
+        self.dial(&self.tls.cert, alpn).await.expect("the pinned certificate")
+    }
+
+    /// The same, to whoever has the certificate in this file.
+    async fn dial(&self, cert: &Path, alpn: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&self.tls.cert).expect("PEM")).expect("a certificate");
+        roots.add(CertificateDer::from_pem_file(cert).expect("PEM")).expect("a certificate");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut config = builder.expect("TLS 1.3").with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![alpn.to_vec()];
         let stream = TcpStream::connect(self.address).await.expect("it listens");
         let server = ServerName::try_from("localhost").expect("a name");
-        TlsConnector::from(Arc::new(config)).connect(server, stream).await.expect("the pinned certificate")
+        TlsConnector::from(Arc::new(config)).connect(server, stream).await
     }
 
     pub(crate) async fn client(&self, speaks: Speaks) -> Client {
@@ -167,6 +178,7 @@ impl House {
                 tokio::spawn(connection);
                 Client::Http2(client)
             }
+            Speaks::Events => Client::Events(Box::new(self.hub.clone())),
         }
     }
 
@@ -204,12 +216,14 @@ impl Client {
         match self {
             Self::Http1(_) => panic!("HTTP/1.1 carries one request at a time"),
             Self::Http2(client) => Self::Http2(client.clone()),
+            Self::Events(_) => panic!("a function takes one event after the other"),
         }
     }
 
     pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
         let request = request.body(Full::new(body.into())).expect("good headers");
         let response = match self {
+            Self::Events(hub) => return by_event(hub, request).await,
             Self::Http1(client) => {
                 client.ready().await.expect("open");
                 client.send_request(request).await
@@ -227,10 +241,32 @@ impl Client {
 
 pub(crate) const BOTH: [Speaks; 2] = [Speaks::Http1, Speaks::Http2];
 
+/// What API Gateway makes of a request, and of the function's answer.
+async fn by_event(hub: &Hub, request: Request<Full<Bytes>>) -> Answered {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.expect("in memory").to_bytes();
+    let headers: serde_json::Map<_, _> = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_str().expect("text").into()))
+        .collect();
+    let (method, path) = (head.method.as_str(), head.uri.path());
+    let event = serde_json::json!({
+        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": headers,
+        "requestContext": { "stage": "$default", "timeEpoch": 0, "http": { "method": method, "path": path } },
+        "body": STANDARD.encode(&body), "isBase64Encoded": true,
+    });
+    let request = lambda_http::request::from_str(&event.to_string()).expect("an event");
+    let (head, body) = lambda::answer(hub, request).await.into_parts();
+    Answered { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(body.as_ref()) }
+}
+
+const ALL: [Speaks; 3] = [Speaks::Http1, Speaks::Http2, Speaks::Events];
+
 #[tokio::test]
-async fn a_poll_is_answered_and_then_with_nothing_new_in_both_protocols() {
+async fn a_poll_is_answered_and_then_with_nothing_new_at_every_door() {
     let house = House::public().await;
-    for speaks in BOTH {
+    for speaks in ALL {
         let mut client = house.client(speaks).await;
         let first = client.send(house.request("GET", "/v1/desired"), "").await;
         assert_eq!(first.status, StatusCode::OK, "{speaks:?}");
@@ -257,7 +293,7 @@ async fn nobody_is_let_in_without_a_pass_of_the_cluster_s_own() {
         issue(&house.key, "vault", now()),
         pass::issue(&house.key, &name("harbour"), Digest::of(b"another fleet"), now()),
     ];
-    for speaks in BOTH {
+    for speaks in ALL {
         let mut client = house.client(speaks).await;
         let bare = Request::builder().uri("https://localhost/v1/desired");
         assert_eq!(client.send(bare, "").await.status, StatusCode::UNAUTHORIZED);
@@ -275,7 +311,7 @@ async fn nobody_is_let_in_without_a_pass_of_the_cluster_s_own() {
 async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
     let house = House::public().await;
     let bomb = compress::pack(&vec![0; 64 << 20]);
-    for speaks in BOTH {
+    for speaks in ALL {
         let large = house.request("POST", "/v1/status");
         let answer = house.client(speaks).await.send(large, vec![b' '; 2 * STATUS_LIMIT + 1]).await;
         assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{speaks:?}");
@@ -287,6 +323,10 @@ async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
         }
         let unknown = house.request("POST", "/v1/status").header(CONTENT_ENCODING, "br");
         assert_eq!(client.send(unknown, "x").await.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        if speaks == Speaks::Events {
+            // Lambda itself bounds the headers of an event.
+            continue;
+        }
         let headers = house.request("GET", "/healthz").header("x-large", "x".repeat(32 << 10));
         let answer = house.client(speaks).await.send(headers, "").await;
         assert_eq!(answer.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{speaks:?}");
@@ -328,7 +368,7 @@ async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
 async fn an_artifact_is_sent_whole_or_in_part_and_only_to_those_it_is_for() {
     let house = House::public().await;
     let (edge, core) = (house.artifact_of("edge").await, house.artifact_of("core").await);
-    for speaks in BOTH {
+    for speaks in ALL {
         let mut client = house.client(speaks).await;
         let path = format!("/v1/artifacts/{edge}");
         let whole = client.send(house.request("GET", &path), "").await;
@@ -438,4 +478,51 @@ async fn a_request_in_flight_ends_before_the_hub_does_and_nobody_new_is_let_in()
     assert!(answer.starts_with(b"HTTP/1.1 204"), "{}", String::from_utf8_lossy(&answer));
     is_closed(stalled).await;
     house.serving.await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_under_a_live_server_and_open_connections_go_on() {
+    let house = House::public().await;
+    let mut open = house.client(Speaks::Http1).await;
+    let other = tempfile::tempdir().expect("a temporary folder");
+    let new = TlsFiles::own(other.path()).expect("an empty folder");
+    let old = other.path().join("old.pem");
+    std::fs::copy(&house.tls.cert, &old).expect("a file of ours");
+    std::fs::copy(&new.cert, &house.tls.cert).expect("a file of ours");
+    house.certificate.look().expect_err("the key is of the other certificate");
+    house.dial(&old, b"h2").await.expect("the certificate before is still shown");
+    std::fs::copy(&new.key, &house.tls.key).expect("a file of ours");
+    assert_eq!(house.certificate.look().expect("a pair"), Looked::Replaced);
+    house.dial(&new.cert, b"h2").await.expect("the new certificate is shown");
+    house.dial(&old, b"h2").await.expect_err("and the old one is not");
+    assert_eq!(open.send(house.request("GET", "/healthz"), "").await.status, StatusCode::OK);
+    std::fs::write(&house.tls.cert, "garbage").expect("a file of ours");
+    house.certificate.look().expect_err("it cannot be used");
+    house.dial(&new.cert, b"http/1.1").await.expect("the last good one is shown");
+}
+
+#[tokio::test]
+async fn an_answer_has_the_caller_s_id_or_one_of_its_own_and_a_304_has_none() {
+    let house = House::public().await;
+    for speaks in ALL {
+        let mut client = house.client(speaks).await;
+        let first =
+            client.send(house.request("GET", "/v1/desired").header("x-request-id", "mine-1"), "").await;
+        assert_eq!(first.headers["x-request-id"], "mine-1", "{speaks:?}");
+        let again = house.request("GET", "/v1/desired").header(IF_NONE_MATCH, first.header(&ETAG));
+        let again = client.send(again.header("x-request-id", "mine-2"), "").await;
+        assert_eq!(again.status, StatusCode::NOT_MODIFIED);
+        assert!(!again.headers.contains_key("x-request-id"), "its bytes are paid for by a site");
+        let bad = house.request("GET", "/v2").header("x-request-id", "not an id");
+        let own = client.send(bad, "").await;
+        assert_eq!(own.headers["x-request-id"].len(), 26, "a ULID");
+    }
+}
+
+#[tokio::test]
+async fn a_function_says_that_it_cannot_hold_a_request() {
+    let house = House::public().await;
+    let answer = house.client(Speaks::Events).await.send(house.request("GET", "/v1/wake"), "").await;
+    assert_eq!(answer.status, StatusCode::NOT_IMPLEMENTED);
+    assert!(answer.headers.contains_key("date") && answer.headers.contains_key("x-request-id"));
 }

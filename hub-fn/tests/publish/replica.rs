@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use farshore_hub_fn::auth::Gate;
 use farshore_hub_fn::directory::{Standing, write_snapshot};
 use farshore_hub_fn::handlers::{Hub, Settings, desired};
 use farshore_hub_fn::index::Index;

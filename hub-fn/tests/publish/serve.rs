@@ -3,19 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use farshore_hub_fn::auth::Gate;
-use farshore_hub_fn::handlers::{Hub, artifact, desired};
-use farshore_hub_fn::hooks::Hooks;
+use farshore_hub_fn::handlers::{Hub, Settings, artifact, desired};
 use farshore_hub_fn::index::Entry;
-use farshore_hub_fn::load::{Limits, Load};
-use farshore_hub_fn::metrics::Metrics;
 use farshore_hub_fn::objects::{Condition, Objects};
 use farshore_hub_fn::publish::Publisher;
 use farshore_hub_fn::record;
-use farshore_hub_fn::seen::Seen;
-use farshore_hub_fn::status::{Statuses, Writer};
 use farshore_hub_fn::view::View;
-use farshore_hub_fn::waiting::{Waiting, WakeLimits};
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Signers;

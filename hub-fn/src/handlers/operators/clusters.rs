@@ -9,13 +9,12 @@ use farshore_shared::names::{LabelKey, LabelValue, Name, label_pair};
 use farshore_shared::wire::{GroupId, STATUS_LIMIT, Status, UnixSeconds};
 use futures::{StreamExt as _, stream};
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use std::sync::Arc;
 
 use super::answers::{ClusterAnswer, ClusterItem, ClusterPage};
 use super::query::{bad, limit, pairs, unknown};
 use super::{Hub, admit};
-use crate::answer::{Answer, Refusal, json};
+use crate::answer::{Answer, Refusal, RequestBody, json};
 use crate::record::{self, ClusterState, SHARDS};
 use crate::status::Found;
 use crate::view::{Freshness, Publication};
@@ -53,7 +52,7 @@ struct Cursor {
 ///
 /// # Errors
 /// `401`, `400` for a parameter that is not one, `503`.
-pub async fn list(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn list(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let asked = admit(hub, request).await?;
     let filter = Filter::parse(&asked.query)?;
     let now = now();
@@ -112,7 +111,7 @@ async fn page(
 ///
 /// # Errors
 /// `401`, `404` for a name that is not enrolled, `503`.
-pub async fn get(hub: &Hub, name: &str, request: Request<Incoming>) -> Answer {
+pub async fn get(hub: &Hub, name: &str, request: Request<impl RequestBody>) -> Answer {
     admit(hub, request).await?;
     let cluster: Name =
         name.parse().map_err(|error: farshore_shared::names::BadName| bad(error.to_string()))?;

@@ -8,12 +8,11 @@ use farshore_shared::dsse::{Envelope, Signers};
 use farshore_shared::names::Name;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 
 use super::answers::{ServicePage, SourcePage};
 use super::query::{bad, limit, pairs, unknown};
 use super::{Hub, admit};
-use crate::answer::{Answer, Refusal, json};
+use crate::answer::{Answer, Refusal, RequestBody, json};
 use crate::objects::ObjectsError;
 use crate::publish::state::{Published, StateError};
 use crate::record::{self, FLEET, SourceHead, Summary, Table};
@@ -70,7 +69,7 @@ impl Slice {
 ///
 /// # Errors
 /// `401`, `400`, `503`.
-pub async fn services(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn services(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let asked = admit(hub, request).await?;
     let slice = Slice::parse(&asked.query)?;
     let trust = hub.view.trust().await?;
@@ -87,7 +86,7 @@ pub async fn services(hub: &Hub, request: Request<Incoming>) -> Answer {
 ///
 /// # Errors
 /// `401`, `400`, `503`.
-pub async fn sources(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn sources(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let asked = admit(hub, request).await?;
     let slice = Slice::parse(&asked.query)?;
     let trust = hub.view.trust().await?;

@@ -14,11 +14,10 @@ use farshore_shared::clock::now;
 use farshore_shared::operator::{Ask, OPERATOR_HEADER, Sent};
 use farshore_shared::wire::SMALL_LIMIT;
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use tracing::info;
 
 use super::Hub;
-use crate::answer::{Refusal, body};
+use crate::answer::{Refusal, RequestBody, body};
 use crate::status::RollError;
 
 /// A request that an operator has signed.
@@ -30,7 +29,7 @@ struct Asked {
 }
 
 /// Reads a request whole, and verifies who asks.
-async fn admit(hub: &Hub, request: Request<Incoming>) -> Result<Asked, Refusal> {
+async fn admit(hub: &Hub, request: Request<impl RequestBody>) -> Result<Asked, Refusal> {
     let denied = |why: String| Refusal::of(StatusCode::UNAUTHORIZED, why);
     let mut headers = request.headers().get_all(OPERATOR_HEADER).iter();
     let (Some(header), None) = (headers.next(), headers.next()) else {

@@ -6,13 +6,12 @@ use bytes::Bytes;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::wire::SMALL_LIMIT;
 use http::{Request, StatusCode};
-use hyper::body::Incoming;
 use tracing::debug;
 
 use super::answers::Stored;
 use super::query::bad;
 use super::{Hub, admit};
-use crate::answer::{Answer, Refusal, json};
+use crate::answer::{Answer, Refusal, RequestBody, json};
 use crate::index::News;
 use crate::objects::{Condition, Key};
 use crate::record::{self, Approval, Removal};
@@ -22,7 +21,7 @@ use crate::view::Freshness;
 ///
 /// # Errors
 /// `401`, `400` for what is not an approval that an operator signed, `503`.
-pub async fn approve(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn approve(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let asked = admit(hub, request).await?;
     let envelope = envelope(&asked.body)?;
     let trust = hub.view.trust().await?;
@@ -39,7 +38,7 @@ pub async fn approve(hub: &Hub, request: Request<Incoming>) -> Answer {
 /// # Errors
 /// `401`, `400` for what is not a removal that an operator signed, `404` for a cluster that is not enrolled
 /// with that key, `503`.
-pub async fn remove(hub: &Hub, request: Request<Incoming>) -> Answer {
+pub async fn remove(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let asked = admit(hub, request).await?;
     let envelope = envelope(&asked.body)?;
     let trust = hub.view.trust().await?;
