@@ -37,6 +37,9 @@ pub struct HubArgs {
     /// Private key of the TLS certificate, PEM
     #[arg(long, env = "FARSHORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Serve plain HTTP: only behind something that ends TLS
+    #[arg(long, env = "FARSHORE_PLAIN")]
+    pub plain: bool,
     /// Redis for the index: redis://HOST:PORT [default: memory]
     #[arg(long, env = "FARSHORE_REDIS", value_name = "URL")]
     pub redis: Option<String>,

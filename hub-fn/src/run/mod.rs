@@ -64,7 +64,7 @@ async fn start(
     config: Config,
     objects: Arc<dyn Objects>,
     index: Arc<dyn Index>,
-    tls: TlsFiles,
+    tls: Option<TlsFiles>,
     publisher: Option<Publisher>,
 ) -> Result<Exit, HubError> {
     let publisher = match publisher {
@@ -79,7 +79,8 @@ async fn start(
         Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
-    let server = Server::bind(address, Some(tls.server()?)).await.map_err(listen)?;
+    let tls = tls.map(|files| files.server()).transpose()?;
+    let server = Server::bind(address, tls).await.map_err(listen)?;
     announce(&config, server.address().map_err(listen)?);
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
@@ -119,7 +120,11 @@ async fn until_told(stop: watch::Sender<bool>, tasks: Vec<JoinHandle<()>>) -> Re
 
 fn announce(config: &Config, address: std::net::SocketAddr) {
     let role = config.args.role;
-    info!(?role, data = %config.args.data.display(), "listening on https://{address}");
+    let scheme = if config.args.plain { "http" } else { "https" };
+    info!(?role, data = %config.args.data.display(), "listening on {scheme}://{address}");
+    if config.args.plain && !address.ip().is_loopback() {
+        warn!("this address is not encrypted: only what ends TLS for sites may reach it (--plain)");
+    }
     match &config.fleet {
         Some(fleet) => info!(fleet = fleet.url.as_str(), "fleet repository"),
         None if role.publishes() => {
@@ -164,19 +169,22 @@ async fn wait_for_signal() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes what is missing: TLS of its own, and, for a hub that is complete by itself over an empty
-/// record, keys and root.
-async fn prepare(config: &Config, objects: &dyn Objects) -> Result<TlsFiles, HubError> {
+/// Makes what is missing: TLS of its own, unless something else ends TLS, and, for a hub that is complete
+/// by itself over an empty record, keys and root. A certificate that is given is pinned by that root, also
+/// where it is the one before a plain hub.
+async fn prepare(config: &Config, objects: &dyn Objects) -> Result<Option<TlsFiles>, HubError> {
     let tls = match &config.tls {
-        Some(tls) => tls.clone(),
-        None => TlsFiles::own(&config.args.data.join("tls"))?,
+        Some(tls) => Some(tls.clone()),
+        None if config.args.plain => None,
+        None => Some(TlsFiles::own(&config.args.data.join("tls"))?),
     };
     let ring = Keyring::at(&config.keys);
     if config.args.role == Role::All && !ring.exists() && Trust::load(objects).await?.is_none() {
-        ring.init(RootOptions { hubs: vec![], tls_pins: vec![tls.pin()?] }, now())?;
+        let tls_pins = tls.as_ref().map(TlsFiles::pin).transpose()?.into_iter().collect();
+        ring.init(RootOptions { hubs: vec![], tls_pins }, now())?;
         info!(keys = %config.keys.display(), "made new keys and a trust root: keep a copy of this folder in a safe place");
     }
-    Ok(tls)
+    Ok(tls.filter(|_| !config.args.plain))
 }
 
 #[cfg(test)]
