@@ -95,7 +95,9 @@ impl Place {
     /// When it cannot be opened.
     pub(crate) async fn objects(&self) -> Result<Arc<dyn Objects>, BenchError> {
         match self {
-            Self::Disk(folder) => stores::open_disk(folder.path()).map_err(BenchError::ours("opening the record")),
+            Self::Disk(folder) => {
+                stores::open_disk(folder.path()).map_err(BenchError::ours("opening the record"))
+            }
             Self::Bucket(bucket) => bucket.objects().await,
         }
     }
@@ -131,7 +133,8 @@ impl Bucket {
 
     async fn objects(&self) -> Result<Arc<dyn Objects>, BenchError> {
         use farshore_hub_fn::objects::s3;
-        let address = self.address().parse::<s3::S3Address>().map_err(BenchError::ours("naming the bucket"))?;
+        let address =
+            self.address().parse::<s3::S3Address>().map_err(BenchError::ours("naming the bucket"))?;
         let store = s3::S3::connect_with(&address, self.s3.access_key(), self.s3.secret_key()).await;
         Ok(Arc::new(store.map_err(BenchError::ours("opening the bucket"))?))
     }
@@ -220,11 +223,6 @@ impl Running {
     /// Where it answers.
     pub(crate) fn address(&self) -> &str {
         &self.address
-    }
-
-    /// What it logged.
-    pub(crate) fn log(&self) -> String {
-        self.process.stderr()
     }
 }
 

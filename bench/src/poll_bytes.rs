@@ -86,7 +86,8 @@ fn client(fleet: &Fleet, certificate: &Certificate, proxy: &TcpProxy) -> Result<
         format!("https://{}", proxy.address()).parse().map_err(BenchError::ours("naming the hub"))?;
     let trust = Trust::Pinned(vec![certificate.pin()?]);
     let caller = Caller { keys, fleet: fleet.id };
-    HubClient::new(url, &trust, Some(caller), PATIENCE).map_err(BenchError::ours("preparing the agent's client"))
+    HubClient::new(url, &trust, Some(caller), PATIENCE)
+        .map_err(BenchError::ours("preparing the agent's client"))
 }
 
 async fn by_agent(
@@ -151,11 +152,13 @@ async fn by_curl(fleet: &Fleet, proxy: &TcpProxy, options: &Options) -> Result<f
 async fn curl(fleet: &Fleet, proxy: &TcpProxy, polls: u32, renew: u32) -> Result<u64, BenchError> {
     let folder = tempfile::TempDir::new().map_err(BenchError::io("making a folder"))?;
     let config: PathBuf = folder.path().join("curl.config");
-    std::fs::write(&config, script(fleet, proxy, polls, renew)).map_err(BenchError::io("writing curl's config"))?;
+    std::fs::write(&config, script(fleet, proxy, polls, renew))
+        .map_err(BenchError::io("writing curl's config"))?;
     let (before, connections) = (passed(proxy).await?, proxy.connections());
     let mut command = Command::new("curl");
     command.arg("--config").arg(&config);
-    let ran = tokio::task::spawn_blocking(move || command.output()).await.expect("running curl does not panic");
+    let ran =
+        tokio::task::spawn_blocking(move || command.output()).await.expect("running curl does not panic");
     let output = ran.map_err(BenchError::io("starting curl (is it installed?)"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let good = said.lines().filter(|line| *line == "304 2").count();

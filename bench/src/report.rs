@@ -20,7 +20,13 @@ impl fmt::Display for Ratio {
 
 /// Four significant digits at least, and no exponent.
 fn bare(number: f64) -> String {
-    let digits = if number.abs() >= 1000.0 { 0 } else if number.abs() >= 10.0 { 2 } else { 4 };
+    let digits = if number.abs() >= 1000.0 {
+        0
+    } else if number.abs() >= 10.0 {
+        2
+    } else {
+        4
+    };
     let text = format!("{number:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }

@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use farshore_chaos::kit::{GitHttp, GitRepo};
-use farshore_hub_fn::directory::read::{Reader, encode_manifest, encode_shard};
+use farshore_hub_fn::directory::{Reader, Standing, write_snapshot};
 use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
 use farshore_hub_fn::objects::{Condition, Objects, PutOutcome};
+use farshore_hub_fn::publish::enrol::request_digest;
 use farshore_hub_fn::publish::partition::Policy;
 use farshore_hub_fn::publish::state::Published;
 use farshore_hub_fn::publish::{FleetRepository, Options, Publisher, Step};
-use farshore_hub_fn::record::{self, DirectoryHead, Entry, GroupRef, Manifest, RosterRef, ShardPart};
+use farshore_hub_fn::record::{self, Entry, GroupRef, RosterRef};
 use farshore_hub_fn::source::{Branch, FileSources, GitUrl};
 use farshore_hub_fn::trust::Trust;
 use farshore_shared::clock;
@@ -31,7 +32,8 @@ use farshore_shared::dsse::Envelope;
 use farshore_shared::etag::{DesiredTag, Mark};
 use farshore_shared::keys::{Secret, SigningKey};
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{GroupId, Registration, Roster};
+use farshore_shared::token::{Claims, JoinToken};
+use farshore_shared::wire::{EnrollRequest, GroupId, Registration, Roster};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use tempfile::TempDir;
 
@@ -45,6 +47,8 @@ const SMALL: usize = 2_000;
 const AT_ONCE: usize = 16;
 /// The label that puts a cluster into its group.
 const LABEL: &str = "bench-group";
+/// 32 bytes that nothing is ever sealed to.
+const SEALING: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 /// How long rosters live, in seconds: as the publisher makes them.
 const ROSTER_LIFE: u64 = 60 * 86_400;
 
@@ -103,7 +107,9 @@ impl Fleet {
             sequence: 1,
             issued: clock::now(),
             founders: Vec::new(),
-            documented: (0..recipe.clusters).filter(|&n| recipe.clusters <= SMALL || (recipe.documented)(n)).collect(),
+            documented: (0..recipe.clusters)
+                .filter(|&n| recipe.clusters <= SMALL || (recipe.documented)(n))
+                .collect(),
             server,
             repo,
             folder,
@@ -121,10 +127,7 @@ impl Fleet {
             let registration = Envelope::seal(&self.registration(n), &[&self.keys.director]).to_bytes();
             put(objects, &record::registration(&self.name(n)), registration.into()).await?;
         }
-        let (trust, keys) = (self.trust.clone(), self.ring().publisher());
-        let keys = keys.map_err(BenchError::ours("reading the publisher's keys"))?;
-        let mut publisher =
-            Publisher::new(Arc::clone(objects), Arc::new(Memory::new()), (trust, keys), self.options()?);
+        let mut publisher = self.publisher(objects)?;
         let report = publisher.step(Step::Sync).await.map_err(BenchError::ours("publishing"))?;
         if report.published.is_none() || !report.failed.is_empty() {
             return Err(BenchError::Wrong(format!("the publisher's first step did {report:?}")));
@@ -134,7 +137,8 @@ impl Fleet {
         for n in 0..groups {
             let name = self.name(n);
             let bytes = read(objects, &record::roster(&name)).await?;
-            let envelope: Envelope = serde_json::from_slice(&bytes).map_err(BenchError::ours("reading a roster"))?;
+            let envelope: Envelope =
+                serde_json::from_slice(&bytes).map_err(BenchError::ours("reading a roster"))?;
             let roster: Roster = envelope
                 .open(&self.trust.director(), farshore_shared::wire::SMALL_LIMIT)
                 .map_err(BenchError::ours("opening a roster"))?;
@@ -163,27 +167,25 @@ impl Fleet {
         let director = self.trust.director();
         let reader = Reader::new(&**objects, &director);
         let before = reader.head().await.map_err(BenchError::ours("reading the directory"))?;
-        let mut position = before.as_ref().map_or(0, |(head, _)| head.position);
-        while reader.log(position + 1).await.map_err(BenchError::ours("reading the directory's log"))?.is_some() {
+        let (mut position, condition) = match before {
+            Some((head, version)) => (head.position, Condition::Matches(version)),
+            None => (0, Condition::Absent),
+        };
+        while reader
+            .log(position + 1)
+            .await
+            .map_err(BenchError::ours("reading the directory's log"))?
+            .is_some()
+        {
             position += 1;
         }
-        let mut shards: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
-        for n in 0..u32::try_from(self.clusters).unwrap_or(u32::MAX) {
-            shards.entry(record::directory_shard_of(&self.name(n as usize))).or_default().push(n);
+        let standing = Standing { epoch: self.epoch(), position, issued: clock::now() };
+        let entries = (0..self.clusters).map(|n| self.entry(n));
+        let written = write_snapshot(&**objects, &self.keys.director, standing, condition, entries);
+        match written.await? {
+            PutOutcome::Stored(_) => Ok(()),
+            PutOutcome::Conflict => Err(BenchError::Wrong("somebody else writes the directory".to_owned())),
         }
-        let writes = shards.into_iter().map(|(shard, numbers)| async move {
-            // Names have digits of one length, so that numbers in order are names in order.
-            let part = ShardPart(numbers.into_iter().map(|n| self.entry(n as usize)).collect());
-            let (bytes, reference) = encode_shard(&part);
-            put(objects, &record::directory_shard(shard, reference.digest), bytes).await?;
-            Ok::<_, BenchError>((shard, reference))
-        });
-        let shards = stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await?;
-        let (bytes, manifest) = encode_manifest(&Manifest { shards });
-        put(objects, &record::directory_manifest(manifest), bytes).await?;
-        let head = DirectoryHead { epoch: self.epoch(), position, manifest, issued: clock::now() };
-        let sealed = Envelope::seal(&head, &[&self.keys.director]).to_bytes();
-        put(objects, &record::directory_head(), sealed.into()).await
     }
 
     fn entry(&self, n: usize) -> Entry {
@@ -207,7 +209,7 @@ impl Fleet {
         Registration {
             cluster: self.name(n),
             key: self.key(n).public().clone(),
-            sealing_key: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".to_owned(),
+            sealing_key: SEALING.to_owned(),
             labels: self.labels(n),
             token: "bench".to_owned(),
             epoch: self.epoch(),
@@ -250,7 +252,9 @@ impl Fleet {
 
     fn labels(&self, n: usize) -> Labels {
         let pair = format!("{LABEL}=g{}", n % self.groups.len());
-        [farshore_shared::names::label_pair(&pair).expect("a label of letters and digits")].into_iter().collect()
+        [farshore_shared::names::label_pair(&pair).expect("a label of letters and digits")]
+            .into_iter()
+            .collect()
     }
 
     fn epoch(&self) -> u64 {
@@ -312,6 +316,65 @@ impl Fleet {
         Ok(self.repo.commit("change")?)
     }
 
+    /// Changes the service that one group has, and returns the commit.
+    ///
+    /// # Errors
+    /// When `git` fails.
+    pub(crate) fn commit_own(&mut self, group: usize, value: &str) -> Result<String, BenchError> {
+        self.repo.write(format!("apps/own-{group}/it.yaml"), manifest(value))?;
+        Ok(self.repo.commit("change")?)
+    }
+
+    /// Gives a cluster a label that puts it into this group, and returns the commit.
+    ///
+    /// # Errors
+    /// When `git` fails.
+    pub(crate) fn relabel(&mut self, n: usize, group: usize) -> Result<String, BenchError> {
+        let text = format!(
+            "apiVersion: farshore.dev/v1alpha1\nkind: Cluster\nmetadata: {{ name: {} }}\n\
+             spec: {{ labels: {{ {LABEL}: g{group}, relabelled: \"true\" }} }}\n",
+            self.name(n)
+        );
+        self.repo.write("clusters.yaml", text)?;
+        Ok(self.repo.commit("relabel")?)
+    }
+
+    /// Leaves a request to enrol for the publisher, as a serving hub records it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) async fn ask_to_enrol(&self, objects: &Arc<dyn Objects>) -> Result<(), BenchError> {
+        let claims = Claims {
+            id: "bench-enrolment".to_owned(),
+            labels: self.labels(0),
+            expires: clock::now() + 3600,
+            uses: 1,
+            replaces: None,
+        };
+        let token = JoinToken::issue(claims, &self.keys.token, self.id);
+        let (cluster, key) = ("newcomer".parse::<Name>().expect("a name"), SigningKey::generate());
+        let proof = token.prove(&cluster, key.public(), SEALING);
+        let ask = EnrollRequest {
+            claims: token.claims_text.clone(),
+            cluster,
+            key: key.public().clone(),
+            sealing_key: SEALING.to_owned(),
+            proof,
+        };
+        let bytes = serde_json::to_vec(&ask).expect("a request has string keys only");
+        put(objects, &record::pending(request_digest(&bytes)), bytes.into()).await
+    }
+
+    /// A publisher over this record that reads the fleet's repository.
+    ///
+    /// # Errors
+    /// When the keys are gone.
+    pub(crate) fn publisher(&self, objects: &Arc<dyn Objects>) -> Result<Publisher, BenchError> {
+        let (trust, keys) = (self.trust.clone(), self.ring().publisher());
+        let keys = keys.map_err(BenchError::ours("reading the publisher's keys"))?;
+        Ok(Publisher::new(Arc::clone(objects), Arc::new(Memory::new()), (trust, keys), self.options()?))
+    }
+
     /// The folder of its keys.
     pub(crate) fn keys_folder(&self) -> PathBuf {
         self.folder.path().join("keys")
@@ -347,7 +410,10 @@ fn repository(groups: usize) -> Result<GitRepo, BenchError> {
     let mut declared = service("all", "{}");
     repo.write("apps/all/it.yaml", manifest("first"))?;
     for n in 0..groups {
-        declared += &format!("---\n{}", service(&format!("own-{n}"), &format!("{{ matchLabels: {{ {LABEL}: g{n} }} }}")));
+        declared += &format!(
+            "---\n{}",
+            service(&format!("own-{n}"), &format!("{{ matchLabels: {{ {LABEL}: g{n} }} }}"))
+        );
         repo.write(format!("apps/own-{n}/it.yaml"), manifest(&format!("of group {n}")))?;
     }
     repo.write("fleet.yaml", declared)?;
@@ -399,14 +465,13 @@ async fn put(
 ) -> Result<(), BenchError> {
     match objects.put(key, bytes, Condition::Always).await? {
         PutOutcome::Stored(_) => Ok(()),
-        PutOutcome::Conflict => Err(BenchError::Wrong(format!("a write without a condition met one ({key})"))),
+        PutOutcome::Conflict => {
+            Err(BenchError::Wrong(format!("a write without a condition met one ({key})")))
+        }
     }
 }
 
-async fn read(
-    objects: &Arc<dyn Objects>,
-    key: &farshore_hub_fn::objects::Key,
-) -> Result<Bytes, BenchError> {
+async fn read(objects: &Arc<dyn Objects>, key: &farshore_hub_fn::objects::Key) -> Result<Bytes, BenchError> {
     let stored = objects.get(key, 4 << 20).await?;
     stored.map(|stored| stored.bytes).ok_or_else(|| BenchError::Wrong(format!("{key} is not in the record")))
 }

@@ -88,7 +88,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             return Ok(Bytes::new());
         }
         let length = header(head, "content-length").and_then(|length| length.parse::<usize>().ok());
-        let length = length.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "an answer without length"))?;
+        let length =
+            length.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "an answer without length"))?;
         let mut body = self.buffer[end..self.filled].to_vec();
         let begun = body.len();
         body.resize(length.max(begun), 0);
@@ -120,7 +121,8 @@ mod tests {
         let found = found.expect("an answer");
         assert_eq!((found.status, &found.body[..]), (200, b"hello".as_slice()));
         assert_eq!(found.header("farshore-tag"), Some("\"x\""));
-        let found = answer(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n").await.expect("an answer");
+        let found =
+            answer(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n").await.expect("an answer");
         assert_eq!((found.status, found.body.len()), (304, 0));
     }
 
