@@ -6,6 +6,9 @@ use std::path::Path;
 use crate::error::BenchError;
 use crate::report::float;
 
+/// Ticks in a second, as Linux shows them to programs on every common architecture.
+const TICKS: f64 = 100.0;
+
 /// CPU seconds of a process and of its children that run, in user and in kernel mode.
 ///
 /// # Errors
@@ -31,15 +34,15 @@ pub(crate) fn own() -> Result<f64, BenchError> {
 /// # Errors
 /// When there is no such process.
 pub(crate) fn resident(id: u32) -> Result<u64, BenchError> {
-    let text = read(&format!("/proc/{id}/statm"))?;
-    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    Ok(pages * rustix::param::page_size() as u64)
+    let text = read(&format!("/proc/{id}/status"))?;
+    let kilobytes = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    Ok(kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10)
 }
 
 fn own_seconds(id: u32) -> Result<f64, BenchError> {
     let text = read(&format!("/proc/{id}/stat"))?;
     let ticks = ticks(&text).ok_or_else(|| BenchError::Wrong(format!("/proc/{id}/stat says {text:?}")))?;
-    Ok(float(ticks) / float(rustix::param::clock_ticks_per_second()))
+    Ok(float(ticks) / TICKS)
 }
 
 /// Fields 14 and 15, counted after the name, which may hold anything.
