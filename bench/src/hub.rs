@@ -180,11 +180,22 @@ impl Hub {
         self
     }
 
-    /// With so many threads that answer; none leaves it to the hub.
-    pub(crate) fn threads(mut self, threads: Option<usize>) -> Self {
-        let threads = threads.map(|threads| ("TOKIO_WORKER_THREADS".to_owned(), threads.to_string()));
-        self.variables.extend(threads);
+    /// With so many threads that answer.
+    pub(crate) fn threads(mut self, threads: usize) -> Self {
+        self.variables.push(("TOKIO_WORKER_THREADS".to_owned(), threads.to_string()));
         self
+    }
+
+    /// As an operator sets it who expects so many polls a second.
+    pub(crate) fn bears(mut self, polls: u32) -> Self {
+        self.variables.push(("FARSHORE_POLL_RATE_LIMIT".to_owned(), polls.to_string()));
+        self
+    }
+
+    /// Where one cluster may ask as often as it likes: a bench has fewer clusters than a fleet has.
+    pub(crate) fn without_limits(mut self) -> Self {
+        self.variables.push(("FARSHORE_CLUSTER_RATE_LIMIT".to_owned(), "1000000".to_owned()));
+        self.bears(1_000_000)
     }
 
     /// Where it will answer.

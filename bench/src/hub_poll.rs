@@ -110,8 +110,8 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     let callers = Arc::new(sign(&fleet, stride, callers.min(clusters)));
     let nginx = nginx.start().await?;
     println!("{clusters} clusters in {groups} groups, {} of them poll; {}", callers.len(), nginx::version()?);
-    let plain = Hub::serving(&place, "hub")?.plain().threads(Some(options.threads));
-    let secure = Hub::serving(&place, "hub")?.with(&certificate).threads(Some(options.threads));
+    let hub = || Ok::<_, BenchError>(Hub::serving(&place, "hub")?.without_limits().threads(options.threads));
+    let (plain, secure) = (hub()?.plain(), hub()?.with(&certificate));
     let mut ratio = None;
     for (hub, roads) in [(&plain, [Road::Plain1, Road::Plain2]), (&secure, [Road::Tls1, Road::Tls2])] {
         // Two hubs cannot share a data folder.

@@ -2,10 +2,12 @@
 //!
 //! - [`testbed`]: provides the servers and programs that tests run against.
 //! - [`mod@test`]: runs the tests by tier.
+//! - [`bench`]: measures one thing beside its yardstick.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!
 //! [`command`] runs other programs, [`workspace`] knows where things are, [`error`] says what went wrong.
 
+mod bench;
 mod command;
 mod error;
 mod lint;
@@ -24,6 +26,7 @@ enum Chore {
     Testbed(testbed::Options),
     Test(test::Options),
     Lint(lint::Options),
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Chore::Testbed(options) => testbed::run(&options),
         Chore::Test(options) => test::run(&options),
         Chore::Lint(options) => lint::run(&options),
+        Chore::Bench(options) => bench::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

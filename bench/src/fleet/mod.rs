@@ -188,7 +188,11 @@ impl Options {
 
 impl Side {
     async fn start(place: Place, fleet: &Fleet, options: &Options) -> Result<Self, BenchError> {
-        let hub = |number| Ok::<_, BenchError>(Hub::serving(&place, &format!("hub-{number}"))?.plain());
+        // Half as many again as there will be, so that nobody is asked to poll less often.
+        let rate = u64::from(options.clusters) * 3 / 2 / options.interval.max(1);
+        let rate = u32::try_from(rate).unwrap_or(u32::MAX).clamp(100, 1_000_000);
+        let hub =
+            |number| Ok::<_, BenchError>(Hub::serving(&place, &format!("hub-{number}"))?.plain().bears(rate));
         let hubs = (0..options.replicas).map(hub).collect::<Result<Vec<_>, _>>()?;
         let mut running = Vec::new();
         for hub in &hubs {
@@ -337,7 +341,10 @@ fn tell_traffic(tally: &Tally, seconds: f64) {
         per_second(tally.passes),
         per_second(tally.busy)
     );
-    println!("of the polls, {} brought documents", tally.changed);
+    println!(
+        "of the polls, {} brought documents, {} were asked to come less often",
+        tally.changed, tally.stretched
+    );
     println!(
         "polls: p50 {:.2} ms, p99 {:.2} ms, p99.9 {:.2} ms, max {:.2} ms; all else: p50 {:.2} ms, p99 {:.2} ms",
         tally.within(0.5),

@@ -10,8 +10,8 @@ use farshore_shared::dsse::Envelope;
 use farshore_shared::etag::DesiredTag;
 use farshore_shared::pass::{self, LIFETIME};
 use farshore_shared::wire::{
-    BEHIND_HEADER, DESIRED_LIMIT, Desired, Group, Holds, PASS_HEADER, Roster, SMALL_LIMIT, ServiceState,
-    ServiceStatus, Status, TAG_HEADER,
+    BEHIND_HEADER, DESIRED_LIMIT, Desired, Group, Holds, PASS_HEADER, POLL_AFTER_HEADER, Roster, SMALL_LIMIT,
+    ServiceState, ServiceStatus, Status, TAG_HEADER,
 };
 
 use super::schedule::{Due, Word, age};
@@ -179,6 +179,7 @@ impl Sites {
     /// Judges an answer.
     pub(super) fn hear(&mut self, fleet: &Fleet, due: Due, answer: &Answer, tally: &mut Tally) -> After {
         let number = due.cluster as usize;
+        tally.stretched += u64::from(answer.header(POLL_AFTER_HEADER).is_some());
         match (due.word, answer.status) {
             (_, 429 | 503) => {
                 tally.busy += 1;

@@ -27,6 +27,8 @@ pub(super) struct Tally {
     pub(super) artifacts: u64,
     /// Answers that say to come back: 429 and 503.
     pub(super) busy: u64,
+    /// Answers that ask for fewer polls; this generator goes on as before.
+    pub(super) stretched: u64,
     /// Passes that were made anew.
     pub(super) passes: u64,
     /// Connections that broke under a request, which was then sent again.
@@ -49,6 +51,7 @@ impl Tally {
             statuses: 0,
             artifacts: 0,
             busy: 0,
+            stretched: 0,
             passes: 0,
             broken: 0,
         }
