@@ -267,7 +267,7 @@ async fn round(
 
 enum Connection {
     Plain1(http1::Line<tokio::net::TcpStream>),
-    Tls1(http1::Line<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>),
+    Tls1(Box<http1::Line<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>>),
     Two(http2::Line),
 }
 
@@ -275,7 +275,7 @@ impl Connection {
     async fn open(road: Road, address: &str) -> Result<Self, BenchError> {
         Ok(match road {
             Road::Plain1 => Self::Plain1(http1::Line::new(http1::tcp(address).await?)),
-            Road::Tls1 => Self::Tls1(http1::Line::new(tls::connect(address, b"http/1.1").await?)),
+            Road::Tls1 => Self::Tls1(Box::new(http1::Line::new(tls::connect(address, b"http/1.1").await?))),
             Road::Plain2 => Self::Two(http2::Line::new(http1::tcp(address).await?).await?),
             Road::Tls2 => Self::Two(http2::Line::new(tls::connect(address, b"h2").await?).await?),
         })

@@ -56,7 +56,7 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     let recipe = Recipe { clusters: 10, groups: 1, documented: &|_| true };
     let fleet = Fleet::seed(&place.objects().await?, &recipe).await?;
     let certificate = Certificate::new()?;
-    let hub = Hub::serving(&place, "hub")?.with(&certificate).start().await?;
+    let hub = Hub::serving(&place, "hub")?.with(&certificate).without_limits().start().await?;
     let proxy = TcpProxy::start(hub.address()).await?;
     let client = client(&fleet, &certificate, &proxy)?;
     let ours = by_agent(client, &fleet, &proxy, options).await?;

@@ -9,6 +9,9 @@
 //!   ([`Recipe::documented`]). The snapshot names a roster of every cluster; of those that are no objects it
 //!   names a digest that is made up.
 
+mod change;
+mod declared;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,15 +19,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use farshore_chaos::kit::{GitHttp, GitRepo};
 use farshore_hub_fn::directory::{Reader, Standing, write_snapshot};
-use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
 use farshore_hub_fn::objects::{Condition, Objects, PutOutcome};
-use farshore_hub_fn::publish::enrol::request_digest;
-use farshore_hub_fn::publish::partition::Policy;
+use farshore_hub_fn::publish::Step;
 use farshore_hub_fn::publish::state::Published;
-use farshore_hub_fn::publish::{FleetRepository, Options, Publisher, Step};
 use farshore_hub_fn::record::{self, Entry, GroupRef, RosterRef};
-use farshore_hub_fn::source::{Branch, FileSources, GitUrl};
 use farshore_hub_fn::trust::Trust;
 use farshore_shared::clock;
 use farshore_shared::digest::Digest;
@@ -32,11 +31,11 @@ use farshore_shared::dsse::Envelope;
 use farshore_shared::etag::{DesiredTag, Mark};
 use farshore_shared::keys::{Secret, SigningKey};
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::token::{Claims, JoinToken};
-use farshore_shared::wire::{EnrollRequest, GroupId, Registration, Roster};
+use farshore_shared::wire::{GroupId, Registration, Roster};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use tempfile::TempDir;
 
+use self::declared::repository;
 use crate::error::BenchError;
 
 /// How many different keys the clusters of a seeded fleet have.
@@ -307,74 +306,6 @@ impl Fleet {
         self.server.fetches()
     }
 
-    /// Changes the service that all clusters have, and returns the commit.
-    ///
-    /// # Errors
-    /// When `git` fails.
-    pub(crate) fn commit(&mut self, value: &str) -> Result<String, BenchError> {
-        self.repo.write("apps/all/it.yaml", manifest(value))?;
-        Ok(self.repo.commit("change")?)
-    }
-
-    /// Changes the service that one group has, and returns the commit.
-    ///
-    /// # Errors
-    /// When `git` fails.
-    pub(crate) fn commit_own(&mut self, group: usize, value: &str) -> Result<String, BenchError> {
-        self.repo.write(format!("apps/own-{group}/it.yaml"), manifest(value))?;
-        Ok(self.repo.commit("change")?)
-    }
-
-    /// Gives a cluster a label that puts it into this group, and returns the commit.
-    ///
-    /// # Errors
-    /// When `git` fails.
-    pub(crate) fn relabel(&mut self, n: usize, group: usize) -> Result<String, BenchError> {
-        let text = format!(
-            "apiVersion: farshore.dev/v1alpha1\nkind: Cluster\nmetadata: {{ name: {} }}\n\
-             spec: {{ labels: {{ {LABEL}: g{group}, relabelled: \"true\" }} }}\n",
-            self.name(n)
-        );
-        self.repo.write("clusters.yaml", text)?;
-        Ok(self.repo.commit("relabel")?)
-    }
-
-    /// Leaves a request to enrol for the publisher, as a serving hub records it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub(crate) async fn ask_to_enrol(&self, objects: &Arc<dyn Objects>) -> Result<(), BenchError> {
-        let claims = Claims {
-            id: "bench-enrolment".to_owned(),
-            labels: self.labels(0),
-            expires: clock::now() + 3600,
-            uses: 1,
-            replaces: None,
-        };
-        let token = JoinToken::issue(claims, &self.keys.token, self.id);
-        let (cluster, key) = ("newcomer".parse::<Name>().expect("a name"), SigningKey::generate());
-        let proof = token.prove(&cluster, key.public(), SEALING);
-        let ask = EnrollRequest {
-            claims: token.claims_text.clone(),
-            cluster,
-            key: key.public().clone(),
-            sealing_key: SEALING.to_owned(),
-            proof,
-        };
-        let bytes = serde_json::to_vec(&ask).expect("a request has string keys only");
-        put(objects, &record::pending(request_digest(&bytes)), bytes.into()).await
-    }
-
-    /// A publisher over this record that reads the fleet's repository.
-    ///
-    /// # Errors
-    /// When the keys are gone.
-    pub(crate) fn publisher(&self, objects: &Arc<dyn Objects>) -> Result<Publisher, BenchError> {
-        let (trust, keys) = (self.trust.clone(), self.ring().publisher());
-        let keys = keys.map_err(BenchError::ours("reading the publisher's keys"))?;
-        Ok(Publisher::new(Arc::clone(objects), Arc::new(Memory::new()), (trust, keys), self.options()?))
-    }
-
     /// The folder of its keys.
     pub(crate) fn keys_folder(&self) -> PathBuf {
         self.folder.path().join("keys")
@@ -383,18 +314,6 @@ impl Fleet {
     fn ring(&self) -> Keyring {
         Keyring::at(&self.keys_folder())
     }
-
-    fn options(&self) -> Result<Options, BenchError> {
-        let url = GitUrl::parse(&self.url(), FileSources::Refused);
-        let url = url.map_err(BenchError::ours("reading the fleet repository's address"))?;
-        Ok(Options {
-            fleet: Some(FleetRepository { url, branch: Branch::Default }),
-            files: FileSources::Refused,
-            mirrors: self.folder.path().join("mirrors"),
-            policy: Policy { poll: 60, ..Policy::default() },
-            interval: std::time::Duration::ZERO,
-        })
-    }
 }
 
 /// A key that is the same in every run.
@@ -402,34 +321,6 @@ fn key(n: usize) -> SigningKey {
     let seed = Digest::of(format!("farshore bench key {n}").as_bytes());
     let text = format!("farshore-ed25519 {seed}\n");
     SigningKey::from_seed(Secret::from_file(&text, "ed25519").expect("a digest is 64 hexadecimal digits"))
-}
-
-/// A service for all clusters and one for each group.
-fn repository(groups: usize) -> Result<GitRepo, BenchError> {
-    let mut repo = GitRepo::new()?;
-    let mut declared = service("all", "{}");
-    repo.write("apps/all/it.yaml", manifest("first"))?;
-    for n in 0..groups {
-        declared += &format!(
-            "---\n{}",
-            service(&format!("own-{n}"), &format!("{{ matchLabels: {{ {LABEL}: g{n} }} }}"))
-        );
-        repo.write(format!("apps/own-{n}/it.yaml"), manifest(&format!("of group {n}")))?;
-    }
-    repo.write("fleet.yaml", declared)?;
-    repo.commit("first")?;
-    Ok(repo)
-}
-
-fn service(name: &str, clusters: &str) -> String {
-    format!(
-        "apiVersion: farshore.dev/v1alpha1\nkind: Service\nmetadata: {{ name: {name} }}\n\
-         spec: {{ source: fleet, path: apps/{name}, namespace: bench, clusters: {clusters} }}\n"
-    )
-}
-
-fn manifest(value: &str) -> String {
-    format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: it }}\ndata: {{ value: \"{value}\" }}\n")
 }
 
 fn reference(roster: &Roster, digest: Digest) -> RosterRef {
