@@ -68,7 +68,8 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     let (disk, bucket) = (Place::disk()?, Place::bucket().await?);
     let on_disk = Fleet::seed(&disk.objects().await?, &recipe).await?;
     let in_bucket = Fleet::seed(&bucket.objects().await?, &recipe).await?;
-    let nginx = Prepared::with(&Certificate::new()?)?;
+    let certificate = Certificate::new()?;
+    let nginx = Prepared::with(&certificate)?;
     let hub = |name, place: &Place, fleet: &Fleet| {
         let hub = Hub::serving(place, "hub")?.plain();
         let (address, command) = (hub.address(), hub.command()?);

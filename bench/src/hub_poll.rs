@@ -232,36 +232,56 @@ async fn round(
     });
     let local = LocalSet::new();
     let measured = local.run_until(async {
+        let first = Reading::of(asked, &shared)?;
         let mut connections = Vec::new();
         for _ in 0..options.connections {
             let connection = Connection::open(road, &asked.address).await?;
             let (shared, names_tag) = (Rc::clone(&shared), asked.names_tag);
             connections.push(tokio::task::spawn_local(connection.go_on(shared, names_tag)));
         }
-        if let Until::Passed(_) = until {
-            // Until all connections are busy.
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        let (began, cpu, answered) = (Instant::now(), cpu::seconds(asked.process)?, shared.answered.get());
-        if let Until::Passed(time) = until {
-            tokio::time::sleep(time).await;
-            shared.is_over.set(true);
-        }
-        let (seconds, cpu_then) = (began.elapsed().as_secs_f64(), cpu::seconds(asked.process)?);
-        let answered = shared.answered.get() - answered;
+        let counted = match until {
+            Until::Asked(_) => None,
+            Until::Passed(time) => {
+                // Until all connections are busy.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let begun = Reading::of(asked, &shared)?;
+                tokio::time::sleep(time).await;
+                let counted = begun.until(Reading::of(asked, &shared)?);
+                shared.is_over.set(true);
+                Some(counted)
+            }
+        };
         for connection in connections {
             connection.await.expect("a connection does not panic");
         }
-        if let Until::Asked(_) = until {
-            let (cpu, seconds) = (cpu::seconds(asked.process)? - cpu, began.elapsed().as_secs_f64());
-            return Ok(Round { answered: shared.answered.get(), seconds, cpu });
-        }
-        Ok::<_, BenchError>(Round { answered, seconds, cpu: cpu_then - cpu })
+        let all = first.until(Reading::of(asked, &shared)?);
+        Ok::<_, BenchError>(counted.unwrap_or(all))
     });
     let measured = measured.await?;
     match shared.wrong.take() {
         None => Ok(measured),
         Some(wrong) => Err(BenchError::Wrong(wrong)),
+    }
+}
+
+/// How far a round is.
+struct Reading {
+    at: Instant,
+    cpu: f64,
+    answered: u64,
+}
+
+impl Reading {
+    fn of(asked: &Asked, shared: &Shared) -> Result<Self, BenchError> {
+        Ok(Self { at: Instant::now(), cpu: cpu::seconds(asked.process)?, answered: shared.answered.get() })
+    }
+
+    fn until(&self, later: Self) -> Round {
+        Round {
+            answered: later.answered - self.answered,
+            seconds: (later.at - self.at).as_secs_f64(),
+            cpu: later.cpu - self.cpu,
+        }
     }
 }
 
