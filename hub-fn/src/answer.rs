@@ -1,8 +1,9 @@
 //! What a handler answers: a response, or a refusal that says what is wrong.
 
-use std::convert::Infallible;
 use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,18 +11,56 @@ use farshore_shared::wire::Problem;
 use farshore_shared::{compress, exit};
 use futures::StreamExt as _;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, RETRY_AFTER};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt as _, Limited, StreamBody};
+use hyper::body::{Frame, Incoming, SizeHint};
 use serde::Serialize;
 
 use crate::auth::Denied;
 use crate::objects::{Content, ObjectsError};
 use crate::view::ViewError;
 
-/// The body of a response.
-pub type Body = UnsyncBoxBody<Bytes, ObjectsError>;
+/// The body of a response: bytes, mostly none, or a stream.
+#[derive(Debug)]
+pub enum Body {
+    /// These, unless they were taken already.
+    Full(Option<Bytes>),
+    /// Read while it is sent.
+    Stream(UnsyncBoxBody<Bytes, ObjectsError>),
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = ObjectsError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ObjectsError>>> {
+        match self.get_mut() {
+            Self::Full(bytes) => Poll::Ready(
+                bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))),
+            ),
+            Self::Stream(stream) => Pin::new(stream).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
 /// What a handler returns.
 pub type Answer = Result<Response<Body>, Refusal>;
 
@@ -117,13 +156,13 @@ impl From<Denied> for Refusal {
 /// A body of these bytes.
 #[must_use]
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
+    Body::Full(Some(bytes.into()))
 }
 
 /// A body that is read from objects while it is sent.
 #[must_use]
 pub fn streamed(content: Content) -> Body {
-    StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync()
+    Body::Stream(StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync())
 }
 
 /// An empty response.
@@ -147,22 +186,11 @@ pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
     response
 }
 
-/// A response of JSON, compressed where the caller understands zstd.
-///
-/// # Panics
-/// Never: what is sent has string keys only.
+/// Whether the caller understands zstd.
 #[must_use]
-pub fn json_for<T: Serialize, B>(request: &Request<B>, value: &T) -> Response<Body> {
-    let accepted = request.headers().get(http::header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-    if !accepted.is_some_and(|list| list.split(',').any(|item| item.trim() == "zstd")) {
-        return json(StatusCode::OK, value);
-    }
-    let bytes = serde_json::to_vec(value).expect("what is sent has string keys only");
-    let mut response = Response::new(full(compress::pack(&bytes)));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
-    response
+pub fn accepts_zstd(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(http::header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|list| list.split(',').any(|item| item.trim() == "zstd"))
 }
 
 /// Every response carries the hub's time: agents date their passes by it.

@@ -1,19 +1,26 @@
-//! Who calls: a pass is verified once, and remembered until it expires.
+//! Who calls: a pass is verified once, and remembered with its cluster until it expires.
+//!
+//! What is remembered is not the pass but its keyed hash, SipHash-2-4 with 128 bits under a random key of
+//! this process, in the cluster's slot of the view. Who has no valid pass would have to find another text
+//! of the same hash without knowing the key, and each attempt is a request: 2^128 possible hashes leave
+//! nothing to try. SipHash is made for just that, a short secret-keyed function of a short text. One pass per
+//! cluster is remembered: it is bounded by who is enrolled, and goes with the key that it was verified with.
 
-use std::sync::Arc;
-
-use farshore_shared::keys::PublicKey;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use farshore_shared::keys::{PublicKey, random_bytes};
 use farshore_shared::names::Name;
 use farshore_shared::pass::{self, BadPass};
-use farshore_shared::wire::{PASS_HEADER, Registration, UnixSeconds};
+use farshore_shared::wire::{PASS_HEADER, UnixSeconds};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use moka::future::Cache;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use std::hash::Hasher as _;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::view::{Freshness, Signed, View, ViewError};
-
-/// How many passes are remembered.
-const REMEMBERED: u64 = 200_000;
+use crate::directory::Place;
+use crate::view::{Steady, View, ViewError};
 
 /// Why a caller is not let in.
 #[derive(Debug, thiserror::Error)]
@@ -37,16 +44,14 @@ pub enum Denied {
 pub struct Caller {
     /// The cluster.
     pub cluster: Name,
-    /// Its registration.
-    pub registration: Arc<Signed<Registration>>,
-    expires: UnixSeconds,
+    key: PublicKey,
 }
 
 impl Caller {
     /// What it signs with.
     #[must_use]
     pub fn key(&self) -> &PublicKey {
-        &self.registration.document.key
+        &self.key
     }
 }
 
@@ -54,17 +59,14 @@ impl Caller {
 #[derive(Debug, Clone)]
 pub struct Gate {
     view: View,
-    remembered: Cache<String, Caller>,
+    hasher: SipHasher24,
 }
 
 impl Gate {
     /// A gate over a view.
     #[must_use]
     pub fn new(view: View) -> Self {
-        // A key that was replaced is believed for this long, after the view's own staleness.
-        let remembered =
-            Cache::builder().max_capacity(REMEMBERED).time_to_live(std::time::Duration::from_secs(60));
-        Self { view, remembered: remembered.build() }
+        Self { view, hasher: SipHasher24::new_with_key(&random_bytes()) }
     }
 
     /// The caller of a request.
@@ -72,25 +74,86 @@ impl Gate {
     /// # Errors
     /// [`Denied`].
     pub async fn admit(&self, headers: &HeaderMap, now: UnixSeconds) -> Result<Caller, Denied> {
-        let own = headers.get(PASS_HEADER).and_then(|value| value.to_str().ok());
-        let bearer = || headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
-        let pass = own.or_else(bearer).ok_or(Denied::Missing)?;
-        if let Some(caller) = self.remembered.get(pass).await
-            && now <= caller.expires.saturating_add(pass::LEEWAY)
+        let text = shown(headers).ok_or(Denied::Missing)?;
+        // Who was removed since is not let in for a pass that was good before.
+        let _ = self.view.publication(crate::view::Freshness::Recent).await?;
+        let mut room = [0; CLAIM];
+        if let Some(name) = claimed(text, &mut room)
+            && let Some(key) = self.view.remembered(Place::of(name), self.hash(text), now)
+            && let Ok(cluster) = name.parse()
         {
-            return Ok(caller);
+            return Ok(Caller { cluster, key });
         }
-        let caller = self.verify(pass, now).await?;
-        self.remembered.insert(pass.to_owned(), caller.clone()).await;
-        Ok(caller)
+        self.verify(text, now).await
+    }
+
+    /// Whether the caller's pass is remembered and what it holds, `tag`, is what it would be sent, as far
+    /// as the view knew at most `age` ago. It never waits.
+    #[must_use]
+    pub fn is_steady(&self, pass: &str, tag: &[u8], now: UnixSeconds, age: Duration) -> bool {
+        let mut room = [0; CLAIM];
+        let Some(name) = claimed(pass, &mut room) else { return false };
+        let poll = Steady { place: Place::of(name), pass: self.hash(pass), tag, now };
+        self.view.is_steady(poll, age)
     }
 
     async fn verify(&self, text: &str, now: UnixSeconds) -> Result<Caller, Denied> {
         let cluster = pass::claimed_cluster(text)?;
         let fleet = self.view.trust().await?.fleet;
-        let known = self.view.registration(&cluster, Freshness::Recent).await?;
-        let known = known.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
-        let pass = pass::verify(text, &known.document.key, fleet, now)?;
-        Ok(Caller { cluster, registration: known, expires: pass.exp })
+        let known = self.view.known(&cluster).await?.and_then(|known| known.key);
+        let key = known.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
+        let pass = pass::verify(text, &key, fleet, now)?;
+        self.view.remember(&cluster, &key, self.hash(text), pass.exp);
+        Ok(Caller { cluster, key })
+    }
+
+    fn hash(&self, pass: &str) -> [u64; 2] {
+        let mut hasher = self.hasher;
+        hasher.write(pass.as_bytes());
+        let hash = hasher.finish128();
+        [hash.h1, hash.h2]
+    }
+}
+
+/// The pass that a request shows.
+#[must_use]
+pub fn shown(headers: &HeaderMap) -> Option<&str> {
+    let own = headers.get(PASS_HEADER).and_then(|value| value.to_str().ok());
+    own.or_else(|| headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer "))
+}
+
+/// Base64 of as much of a pass as its cluster's name may need.
+const CLAIM_TEXT: usize = 100;
+/// The bytes of [`CLAIM_TEXT`].
+const CLAIM: usize = 75;
+
+/// The cluster that a pass of ours claims, before anything is verified: where its hash would be
+/// remembered. A pass that is written otherwise is verified each time.
+fn claimed<'a>(pass: &str, room: &'a mut [u8; CLAIM]) -> Option<&'a str> {
+    let (_, rest) = pass.as_bytes().split_at_checked(pass.find('.')? + 1)?;
+    let size = URL_SAFE_NO_PAD.decode_slice(rest.get(..CLAIM_TEXT)?, room).ok()?;
+    let name = room.get(..size)?.strip_prefix(br#"{"sub":""#)?;
+    let end = name.iter().position(|byte| *byte == b'"')?;
+    std::str::from_utf8(&name[..end]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use farshore_shared::digest::Digest;
+    use farshore_shared::keys::SigningKey;
+
+    use super::*;
+
+    #[test]
+    fn the_cluster_of_a_pass_of_ours_is_found_without_reading_all_of_it() {
+        let key = SigningKey::generate();
+        for name in ["a", "harbour", "a".repeat(63).as_str()] {
+            let pass = pass::issue(&key, &name.parse().expect("a name"), Digest::of(b"root"), 1_800_000_000);
+            assert_eq!(claimed(&pass, &mut [0; CLAIM]), Some(name));
+        }
+        for other in ["", "a.b.c", "a.", &format!("a.{}", "!".repeat(200)), &format!("a.{}", "A".repeat(200))]
+        {
+            assert_eq!(claimed(other, &mut [0; CLAIM]), None, "{other}");
+        }
     }
 }

@@ -49,13 +49,25 @@ pub struct HubArgs {
     /// How often sources are fetched
     #[arg(long, env = "FARSHORE_INTERVAL", value_name = "DURATION", default_value = "2m")]
     pub interval: HumanDuration,
+    /// How many sources are fetched at once
+    #[arg(long, env = "FARSHORE_FETCHES", value_name = "N", default_value_t = 8)]
+    pub fetches: usize,
+    /// How many bytes the mirrors on this disk may have; beyond, the least recently used are dropped
+    #[arg(long, env = "FARSHORE_MIRROR_CACHE", value_name = "BYTES", default_value_t = 10 << 30)]
+    pub mirror_cache: u64,
     /// How often sites are told to poll
     #[arg(long, env = "FARSHORE_SITE_POLL", value_name = "DURATION", default_value = "2m")]
     pub site_poll: HumanDuration,
+    /// The most bytes that all clusters may take in memory; the rest is read again when it is needed
+    #[arg(long, env = "FARSHORE_VIEW_LIMIT", value_name = "BYTES", default_value_t = crate::view::MEMORY_LIMIT)]
+    pub view_limit: usize,
     /// Allow sources that are folders of this machine (file://)
     #[arg(long, env = "FARSHORE_ALLOW_FILE_SOURCES")]
     pub allow_file_sources: bool,
 }
+
+/// The least memory for clusters: less would hold next to nothing.
+const VIEW_LEAST: usize = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,6 +155,12 @@ impl Config {
             if value.0.as_secs() == 0 || value.0.as_secs() > 86_400 {
                 mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
             }
+        }
+        if args.view_limit < VIEW_LEAST {
+            mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
+        }
+        if !(1..=1_000).contains(&args.fetches) {
+            mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
         }
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());

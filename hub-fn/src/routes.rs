@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::answer::{self, Answer, Body};
 use crate::handlers::{self, Hub};
@@ -85,6 +85,20 @@ pub enum Door {
     Public,
     /// Health and metrics only: a publisher has no public route.
     Health,
+}
+
+/// Answers what most requests are, a poll with nothing new, from memory and at once; none for any other,
+/// which is for [`answer`]. It has no date yet: a server writes one that it formats once a second.
+#[must_use]
+pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response<Body>> {
+    let is_poll = request.uri().path() == "/v1/desired" && request.method() == Method::GET;
+    if !is_poll || door != Door::Public {
+        return None;
+    }
+    let response = handlers::desired::steady(hub, request)?;
+    hub.metrics.count_steady();
+    debug!(target: "farshore::requests", route = "desired", status = 304, "answered from memory");
+    Some(response)
 }
 
 /// Answers one request. It never fails: a failure is an answer.

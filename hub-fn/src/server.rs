@@ -1,11 +1,18 @@
 //! The front door: a hyper server over TLS 1.3, HTTP/2 first and HTTP/1.1 accepted, with a graceful drain.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use futures::future::{Either, Ready, ready};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,6 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
+use crate::answer::Body;
 use crate::handlers::Hub;
 use crate::routes::{self, Door};
 use crate::watched::{Activity, Watched};
@@ -129,6 +137,56 @@ impl Server {
     }
 }
 
+/// Answers the requests of one connection.
+struct Front {
+    hub: Arc<Hub>,
+    door: Door,
+    activity: Arc<Activity>,
+}
+
+/// An answer that is there, or one that takes its time.
+type Answering = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
+type Answered = Result<Response<Body>, Infallible>;
+
+impl Service<Request<Incoming>> for Front {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        self.activity.note_request(request.version());
+        if let Some(response) = routes::steady(&self.hub, self.door, &request) {
+            self.activity.note_answer();
+            return Either::Left(ready(Ok(response)));
+        }
+        let (hub, door, activity) = (Arc::clone(&self.hub), self.door, Arc::clone(&self.activity));
+        Either::Right(Box::pin(async move {
+            let response = routes::answer(&hub, door, request).await;
+            activity.note_answer();
+            Ok(response)
+        }))
+    }
+}
+
+/// Runs what hyper has for a task of its own, the answer to one HTTP/2 request, at once as far as it comes:
+/// most come to their end, and need no task.
+#[derive(Debug, Clone, Copy)]
+struct AtOnce;
+
+impl<F> Executor<F> for AtOnce
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, work: F) {
+        let mut work = Box::pin(work);
+        // Whatever this first poll waits for is told the real waker by the task's own first poll.
+        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(work);
+        }
+    }
+}
+
 async fn accept(
     places: &Arc<Semaphore>,
     listener: &TcpListener,
@@ -163,18 +221,10 @@ where
     let House { hub, door, limits, .. } = house;
     let activity = Arc::new(Activity::default());
     let io = TokioIo::new(Watched::new(io, Arc::clone(&activity)));
-    let asked = Arc::clone(&activity);
-    let service = service_fn(move |request| {
-        asked.note_request();
-        let hub = hub.clone();
-        async move { Ok::<_, std::convert::Infallible>(routes::answer(&hub, door, request).await) }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.handshake)
-        .max_buf_size(HEADERS as usize);
+    let service = Front { hub: Arc::new(hub), door, activity: Arc::clone(&activity) };
+    let mut builder = auto::Builder::new(AtOnce);
+    // No timer for the headers of each request: what is watched has its own.
+    builder.http1().header_read_timeout(None).max_buf_size(HEADERS as usize);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(HEADERS).max_concurrent_streams(STREAMS);
     let connection = watcher.watch(builder.serve_connection(io, service).into_owned());
     // Neither is polled again, whichever ends first.

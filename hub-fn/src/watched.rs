@@ -1,47 +1,101 @@
 //! A connection that is watched, so that one which does nothing does not hold its place for ever.
 //!
-//! Hyper bounds the time for the headers of an HTTP/1.1 request, and nothing else: not how long a peer may
-//! be silent after its handshake, nor how long it may leave an answer unread.
+//! Hyper bounds the time for the headers of an HTTP/1.1 request with a timer for each, which costs a tenth
+//! of a poll, and nothing else: not how long a peer may be silent after its handshake, nor how long it may
+//! leave an answer unread. Here all three are counters that are looked at now and then.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
 
-/// What has happened on a connection.
+/// What has happened on a connection. Nothing here wakes anybody: it is looked at now and then.
 #[derive(Debug, Default)]
 pub struct Activity {
     bytes: AtomicU64,
-    request: Notify,
+    read: AtomicU64,
+    /// What was read when the last request began or was answered.
+    asked: AtomicU64,
+    requests: AtomicU64,
+    answered: AtomicU64,
+    is_http1: AtomicBool,
 }
 
 impl Activity {
-    /// Notes that a request has come in.
-    pub fn note_request(&self) {
-        self.request.notify_one();
+    /// Notes that the headers of a request have come in.
+    pub fn note_request(&self, version: Version) {
+        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.is_http1.store(version < Version::HTTP_2, Ordering::Relaxed);
+        }
+        self.asked.store(self.read.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Ends, with the reason, once there was no request within `first`, or no byte has moved for `quiet`
-    /// (noticed after twice that time at the latest).
+    /// Notes that a request is answered, so that its body is not taken for the headers of the next.
+    pub fn note_answer(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.asked.store(self.read.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Ends, with the reason, once there was no request within `first`, or the headers of another HTTP/1.1
+    /// request took longer than that, or no byte has moved for `quiet`. It is noticed after twice the time
+    /// at the latest.
     pub async fn stalled(&self, first: Duration, quiet: Duration) -> &'static str {
-        if tokio::time::timeout(first, self.request.notified()).await.is_err() {
+        tokio::time::sleep(first).await;
+        if self.requests.load(Ordering::Relaxed) == 0 {
             return "no request came in time";
         }
+        let mut still = Duration::ZERO;
         loop {
-            let before = self.bytes.load(Ordering::Relaxed);
-            tokio::time::sleep(quiet).await;
-            if self.bytes.load(Ordering::Relaxed) == before {
+            let before = self.sample();
+            // HTTP/2 has no headers that come line by line, and its pings are no requests.
+            let pause = if self.is_http1.load(Ordering::Relaxed) { first.min(quiet) } else { quiet };
+            tokio::time::sleep(pause).await;
+            let after = self.sample();
+            still = if after.bytes == before.bytes { still + pause } else { Duration::ZERO };
+            if still >= quiet {
                 return "nothing was sent or read for too long";
+            }
+            if after.is_stuck_since(&before) {
+                return "the headers of a request took too long";
             }
         }
     }
 
+    fn sample(&self) -> Sample {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let requests = load(&self.requests);
+        let is_idle = load(&self.answered) == requests;
+        let is_in_headers =
+            self.is_http1.load(Ordering::Relaxed) && is_idle && load(&self.read) > load(&self.asked);
+        Sample { bytes: load(&self.bytes), requests, is_in_headers }
+    }
+
+    fn was_read(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.moved(bytes);
+    }
+
     fn moved(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// A connection at one moment.
+struct Sample {
+    bytes: u64,
+    requests: u64,
+    /// Bytes have come that belong to no request yet.
+    is_in_headers: bool,
+}
+
+impl Sample {
+    /// Whether the headers of one request were not complete at both moments.
+    fn is_stuck_since(&self, before: &Self) -> bool {
+        before.is_in_headers && self.is_in_headers && self.requests == before.requests
     }
 }
 
@@ -68,7 +122,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     ) -> Poll<std::io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
-        self.activity.moved(buffer.filled().len() - before);
+        self.activity.was_read(buffer.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }
@@ -105,8 +159,31 @@ mod tests {
     async fn a_peer_that_never_asks_is_stalled_and_so_is_one_on_which_nothing_moves() {
         let activity = Activity::default();
         assert_eq!(activity.stalled(FIRST, QUIET).await, "no request came in time");
-        activity.note_request();
+        activity.note_request(Version::HTTP_2);
         assert_eq!(activity.stalled(FIRST, QUIET).await, "nothing was sent or read for too long");
+    }
+
+    #[test]
+    fn headers_that_trickle_are_noticed_on_http1_and_neither_bodies_nor_pings_are_taken_for_them() {
+        for (version, is_answered, is_stuck) in
+            [(Version::HTTP_11, true, true), (Version::HTTP_11, false, false), (Version::HTTP_2, true, false)]
+        {
+            let activity = Activity::default();
+            activity.note_request(version);
+            if is_answered {
+                activity.note_answer();
+            }
+            let idle = activity.sample();
+            activity.was_read(1);
+            let begun = activity.sample();
+            activity.was_read(1);
+            let later = activity.sample();
+            assert!(!begun.is_stuck_since(&idle), "begun a moment ago");
+            assert_eq!(later.is_stuck_since(&begun), is_stuck, "{version:?} {is_answered}");
+            activity.note_request(version);
+            activity.note_answer();
+            assert!(!activity.sample().is_stuck_since(&begun), "it was a request");
+        }
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! What every store of objects keeps, against a folder and a real S3 server; and what each of them
+//! What every store of objects keeps, against a folder, memory and a real S3 server; and what each of them
 //! does when it is damaged, away, or not to be trusted.
 
 use bytes::{Bytes, BytesMut};
@@ -20,6 +20,12 @@ macro_rules! contract {
             async fn $behaviour() {
                 let folder = tempfile::tempdir().expect("a folder");
                 super::$behaviour(&super::Disk::open(folder.path()).expect("a record")).await;
+            })+
+        }
+        mod memory {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&farshore_hub_fn::objects::memory::Memory::new()).await;
             })+
         }
         #[cfg(feature = "s3")]

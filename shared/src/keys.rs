@@ -61,6 +61,12 @@ impl PublicKey {
     }
 }
 
+impl From<[u8; 32]> for PublicKey {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl TryFrom<KeyText> for PublicKey {
     type Error = BadKey;
 

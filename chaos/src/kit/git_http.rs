@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
@@ -51,6 +51,7 @@ pub struct GitHttp {
 struct Served {
     repository: PathBuf,
     fetches: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
     mode: watch::Receiver<GitMode>,
 }
 
@@ -66,6 +67,7 @@ impl GitHttp {
         let served = Served {
             repository: repository.path().join(".git"),
             fetches: Arc::new(AtomicU64::new(0)),
+            sent: Arc::new(AtomicU64::new(0)),
             mode: modes,
         };
         let mut server = Self { engine: Engine::start()?, serving: None, port: Port::take()?, served, mode };
@@ -83,6 +85,12 @@ impl GitHttp {
     #[must_use]
     pub fn fetches(&self) -> u64 {
         self.served.fetches.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes all answers had, without their headers.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.served.sent.load(Ordering::SeqCst)
     }
 
     /// Changes how requests are answered, those included that hang.
@@ -173,11 +181,13 @@ async fn answer(request: Request<Incoming>, mut served: Served) -> Result<Respon
         GitMode::Serve => by_git(request, &served.repository).await,
         GitMode::Fail | GitMode::Hang => Err("told to fail".to_owned()),
     };
-    Ok(answered.unwrap_or_else(|reason| {
+    let response = answered.unwrap_or_else(|reason| {
         let mut response = Response::new(Full::from(reason));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response
-    }))
+    });
+    served.sent.fetch_add(response.body().size_hint().exact().unwrap_or(0), Ordering::SeqCst);
+    Ok(response)
 }
 
 /// RFC 3875 section 4: the request goes to the program in variables, its body on standard input.

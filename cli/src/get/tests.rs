@@ -88,6 +88,7 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
 fn published() -> Published {
     let reference = GroupRef {
         values: BTreeMap::new(),
+        keys: None,
         sequence: 41,
         digest: group(),
         content: group(),

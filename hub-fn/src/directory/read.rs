@@ -94,9 +94,14 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DirectoryError`].
     pub async fn shard(&self, shard: u16, at: &ShardRef) -> Result<ShardPart, DirectoryError> {
+        let bytes = self.shard_bytes(shard, at).await?;
         let key = record::directory_shard(shard, at.digest);
-        let bytes = self.addressed(&key, at.digest, SHARD_LIMIT as u64).await?;
         decode_shard(&bytes).map_err(|why| DirectoryError::Damaged { key, why })
+    }
+
+    /// One shard as it is stored, of the digest that names it.
+    pub(super) async fn shard_bytes(&self, shard: u16, at: &ShardRef) -> Result<Bytes, DirectoryError> {
+        self.addressed(&record::directory_shard(shard, at.digest), at.digest, SHARD_LIMIT as u64).await
     }
 
     async fn addressed(&self, key: &Key, digest: Digest, limit: u64) -> Result<Bytes, DirectoryError> {
@@ -151,7 +156,8 @@ pub fn encode_manifest(manifest: &Manifest) -> (Bytes, Digest) {
     (bytes, digest)
 }
 
-fn decode_shard(bytes: &[u8]) -> Result<ShardPart, String> {
+/// A shard as it was stored; else what is wrong with it.
+pub(super) fn decode_shard(bytes: &[u8]) -> Result<ShardPart, String> {
     let json = compress::unpack(bytes, SHARD_LIMIT).map_err(|error| error.to_string())?;
     serde_json::from_slice(&json).map_err(|error| error.to_string())
 }

@@ -1,22 +1,41 @@
 //! `GET /v1/desired`: the signed documents that changed, or 304.
+//!
+//! Most polls hold what is known already. [`steady`] answers those from memory, without waiting and without
+//! any look-up by name; [`get`] does the rest.
 
-use farshore_shared::clock::now;
-use farshore_shared::etag::{DesiredTag, Mark};
-use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, HOLDS_HEADER, PASS_HEADER, Roster, TAG_HEADER};
-use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hub;
-use crate::answer::{Answer, Refusal, empty, json_for};
-use crate::view::{Freshness, Signed, ViewError};
+use bytes::Bytes;
+use farshore_shared::clock::now;
+use farshore_shared::compress;
+use farshore_shared::etag::{DesiredTag, Mark};
+use farshore_shared::names::Name;
+use farshore_shared::wire::{BEHIND_HEADER, Desired, Group, HOLDS_HEADER, PASS_HEADER, Roster, TAG_HEADER};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
-/// What this replica would send.
-struct Offer {
-    tag: DesiredTag,
-    roster: Arc<Signed<Roster>>,
-    group: Arc<Signed<Group>>,
+use super::Hub;
+use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full};
+use crate::auth::{self, Denied};
+use crate::view::{Freshness, GRACE, Offer, STALENESS, Signed};
+
+/// Answers of more bytes are compressed beside the tasks that answer polls.
+const INLINE: usize = 32 << 10;
+
+/// Answers a poll of a cluster that is known and holds everything; none when there is more to do.
+pub fn steady<B>(hub: &Hub, request: &Request<B>) -> Option<Response<Body>> {
+    steady_within(hub, request, STALENESS)
+}
+
+fn steady_within<B>(hub: &Hub, request: &Request<B>, age: Duration) -> Option<Response<Body>> {
+    let headers = request.headers();
+    let pass = auth::shown(headers)?;
+    let (value, name) = held_text(headers);
+    let value = value?;
+    hub.gate
+        .is_steady(pass, value.as_bytes(), now(), age)
+        .then(|| tagged_as(not_modified(), name, value.clone()))
 }
 
 /// Answers a poll.
@@ -26,20 +45,30 @@ struct Offer {
 /// record does not answer.
 pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     let now = now();
-    let caller = hub.gate.admit(request.headers(), now).await?;
-    hub.seen.note(&caller.cluster, now);
-    let (held, name) = held(request.headers());
-    let mut offered = offer(hub, &caller.cluster, Freshness::Recent).await?;
-    if needs_a_look(held.as_ref(), offered.as_ref()) {
-        offered = offer(hub, &caller.cluster, Freshness::Now).await?;
+    let caller = match hub.gate.admit(request.headers(), now).await {
+        // The record does not answer: whoever holds what we know may know that.
+        Err(Denied::View(failure)) => {
+            return steady_within(hub, request, GRACE).ok_or_else(|| failure.into());
+        }
+        admitted => admitted?,
+    };
+    let cluster = &caller.cluster;
+    hub.view.known(cluster).await?.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
+    hub.view.note_seen(cluster, now);
+    let (text, name) = held_text(request.headers());
+    let held: Option<DesiredTag> = text.and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut offered = hub.view.offer(cluster);
+    if needs_a_look(held.as_ref(), offered.as_ref()) && hub.view.may_look(cluster, now) {
+        hub.view.look_for(cluster).await?;
+        offered = hub.view.offer(cluster);
     }
     let Some(offered) = offered else {
         return Err(Refusal::later("nothing is published for this cluster yet", Duration::from_secs(5)));
     };
     match held {
-        Some(held) if held == offered.tag => not_modified(name, &offered.tag),
+        Some(held) if held == offered.tag => Ok(tagged(not_modified(), name, &offered.tag)),
         Some(held) if is_newer(&held, &offered.tag) || offered.is_below_its_floor() => {
-            let mut response = not_modified(name, &held)?;
+            let mut response = tagged(not_modified(), name, &held);
             response.headers_mut().insert(BEHIND_HEADER, HeaderValue::from_static("1"));
             Ok(response)
         }
@@ -47,22 +76,14 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
             let message = "the record is behind what was published for this cluster";
             Err(Refusal::later(message, Duration::from_secs(5)))
         }
-        held => {
-            let has_roster = held.as_ref().is_some_and(|held| held.roster == offered.tag.roster);
-            let has_group = held.as_ref().is_some_and(|held| held.group == offered.tag.group);
-            let desired = Desired {
-                roster: (!has_roster).then(|| offered.roster.envelope.clone()),
-                group: (!has_group).then(|| offered.group.envelope.clone()),
-            };
-            tagged(json_for(request, &desired), name, &offered.tag)
-        }
+        held => documents(hub, request, cluster, held.as_ref()).await,
     }
 }
 
 impl Offer {
     /// Whether the table is older than the roster: no site accepts such a pair.
     fn is_below_its_floor(&self) -> bool {
-        self.tag.group.sequence < self.roster.document.floor
+        self.tag.group.sequence < self.floor
     }
 }
 
@@ -85,42 +106,87 @@ fn is_newer(held: &DesiredTag, offered: &DesiredTag) -> bool {
     order(held) > order(offered)
 }
 
-async fn offer(
-    hub: &Hub,
-    cluster: &farshore_shared::names::Name,
-    freshness: Freshness,
-) -> Result<Option<Offer>, Arc<ViewError>> {
-    let Some(roster) = hub.view.roster(cluster, freshness).await? else { return Ok(None) };
-    let Some(publication) = hub.view.publication(freshness).await? else { return Ok(None) };
-    let Some(reference) = publication.group(&roster.document.group) else { return Ok(None) };
-    let group = hub.view.group(roster.document.group, reference.sequence).await?;
-    let mark = |sequence, digest: farshore_shared::digest::Digest| Mark { sequence, short: digest.short() };
-    let tag = DesiredTag {
-        epoch: group.document.epoch,
-        roster: mark(roster.document.sequence, roster.digest),
-        group: mark(group.document.sequence, group.digest),
+/// The documents that the caller does not hold, with their tag.
+async fn documents<B>(hub: &Hub, request: &Request<B>, cluster: &Name, held: Option<&DesiredTag>) -> Answer {
+    let missing = || Refusal::later("nothing is published for this cluster yet", Duration::from_secs(5));
+    let roster = hub.view.roster(cluster, Freshness::Recent).await?.ok_or_else(missing)?;
+    let publication = hub.view.publication(Freshness::Recent).await?.ok_or_else(missing)?;
+    let id = roster.document.group;
+    let reference = publication.group(&id).ok_or_else(missing)?;
+    if reference.sequence < roster.document.floor {
+        return Err(missing());
+    }
+    let group = hub.view.group(id, reference.sequence).await?;
+    let tag = tag_of(&roster, &group);
+    let (_, name) = held_text(request.headers());
+    if let Some(held) = held.filter(|held| **held == tag || is_newer(held, &tag)) {
+        return Ok(tagged(not_modified(), name, held));
+    }
+    let held = held.filter(|held| held.epoch == tag.epoch);
+    let has_roster = held.is_some_and(|held| held.roster == tag.roster);
+    let has_group = held.is_some_and(|held| held.group == tag.group);
+    let desired = Desired {
+        roster: (!has_roster).then(|| roster.envelope.clone()),
+        group: (!has_group).then(|| group.envelope.clone()),
     };
-    Ok(Some(Offer { tag, roster, group }))
+    let response = if !accepts_zstd(request.headers()) {
+        crate::answer::json(StatusCode::OK, &desired)
+    } else if has_roster {
+        // Thousands ask for the same at once.
+        compressed(hub.view.packed(id, reference.sequence, pack(desired)).await)
+    } else {
+        compressed(pack(desired).await)
+    };
+    Ok(tagged(response, name, &tag))
 }
 
-/// What the caller holds, and the name of the header that it reads a tag from.
-fn held(headers: &HeaderMap) -> (Option<DesiredTag>, HeaderName) {
+fn tag_of(roster: &Signed<Roster>, group: &Arc<Signed<Group>>) -> DesiredTag {
+    let mark = |sequence, digest: farshore_shared::digest::Digest| Mark { sequence, short: digest.short() };
+    DesiredTag {
+        epoch: roster.document.epoch,
+        roster: mark(roster.document.sequence, roster.digest),
+        group: mark(group.document.sequence, group.digest),
+    }
+}
+
+async fn pack(desired: Desired) -> Bytes {
+    let json = serde_json::to_vec(&desired).expect("what is sent has string keys only");
+    if json.len() <= INLINE {
+        return compress::pack(&json).into();
+    }
+    let packed = tokio::task::spawn_blocking(move || Bytes::from(compress::pack(&json))).await;
+    packed.expect("compressing memory neither fails nor is cancelled")
+}
+
+fn compressed(bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
+    response
+}
+
+/// What the caller says that it holds, and the name of the header that it reads a tag from.
+fn held_text(headers: &HeaderMap) -> (Option<&HeaderValue>, HeaderName) {
     let own = headers.get(HOLDS_HEADER);
     let is_own = own.is_some() || headers.contains_key(PASS_HEADER);
     let name = if is_own { HeaderName::from_static(TAG_HEADER) } else { ETAG };
-    let value = own.or_else(|| headers.get(IF_NONE_MATCH));
-    (value.and_then(|value| value.to_str().ok()?.parse().ok()), name)
+    (own.or_else(|| headers.get(IF_NONE_MATCH)), name)
 }
 
-fn not_modified(name: HeaderName, tag: &DesiredTag) -> Answer {
-    tagged(empty(StatusCode::NOT_MODIFIED), name, tag)
+fn not_modified() -> Response<Body> {
+    empty(StatusCode::NOT_MODIFIED)
 }
 
-fn tagged(mut response: http::Response<crate::answer::Body>, name: HeaderName, tag: &DesiredTag) -> Answer {
+fn tagged(response: Response<Body>, name: HeaderName, tag: &DesiredTag) -> Response<Body> {
     let value = HeaderValue::try_from(tag.to_string()).expect("a tag is printable ASCII");
+    tagged_as(response, name, value)
+}
+
+fn tagged_as(mut response: Response<Body>, name: HeaderName, value: HeaderValue) -> Response<Body> {
     response.headers_mut().insert(name, value);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Ok(response)
+    response
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub async fn readyz(hub: &Hub) -> Answer {
 /// # Errors
 /// Never.
 pub fn metrics(hub: &Hub) -> Answer {
+    hub.metrics.set_view(&hub.view.counts());
     let mut response = Response::new(full(hub.metrics.text()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
     Ok(response)

@@ -1,7 +1,7 @@
 //! The record: a small object store with conditional writes. What is not in here does not exist.
 //!
-//! - [`Objects`]: the port. [`disk`] and `s3` implement it; [`faulty`] wraps either, so that a test
-//!   can stop or fail any single operation.
+//! - [`Objects`]: the port. [`disk`], `s3` and [`memory`] implement it; [`faulty`] wraps any of them, so that a
+//!   test can stop or fail any single operation, and [`counted`] counts what is done.
 //! - [`update`]: one object, read, changed and written by compare-and-swap.
 //! - [`prove_conditions`]: shows at start that a store honours conditional writes.
 //!
@@ -18,10 +18,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
+pub mod counted;
 pub mod disk;
 mod error;
 pub mod faulty;
 mod key;
+pub mod memory;
 mod prove;
 #[cfg(feature = "s3")]
 pub mod s3;

@@ -3,20 +3,23 @@
 //! Every step may be cut by a power failure and done again: the use of a token is an object that only
 //! one key can create, and the same key finds its own.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
-use farshore_shared::dsse::{Envelope, Signers};
+use farshore_shared::dsse::Envelope;
+use farshore_shared::keys::{KeyId, PublicKey};
 use farshore_shared::names::Name;
 use farshore_shared::token::{self, Claims};
 use farshore_shared::wire::{EnrollRequest, Problem, Registration, SMALL_LIMIT, UnixSeconds};
 use tracing::{info, warn};
 
-use super::members::Members;
+use super::Publisher;
+use super::directory::note;
 use super::partition::Stamp;
+use super::roll::found;
 use crate::keyring::PublisherKeys;
-use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome};
+use crate::objects::{Condition, Key, ObjectsError, PutOutcome};
 use crate::record::{self, TokenUse};
 
 /// How many requests are handled in one step.
@@ -57,109 +60,144 @@ pub enum Refusal {
     },
 }
 
-/// Handles the requests that wait; true if any cluster is new or changed.
-///
-/// # Errors
-/// [`ObjectsError`]; what was handled by then stays handled.
-pub async fn handle_pending(
-    objects: &Arc<dyn Objects>,
-    keys: &PublisherKeys,
-    members: &mut Members,
-    stamp: Stamp,
-) -> Result<bool, ObjectsError> {
-    let mut changed = false;
-    for listed in objects.list(record::PENDING, None, BATCH).await? {
-        let Some(stored) = objects.get(&listed.key, SMALL_LIMIT as u64).await? else { continue };
-        match serde_json::from_slice::<EnrollRequest>(&stored.bytes) {
-            Ok(request) => {
-                let desk = Desk { objects, keys, members, stamp };
-                changed |= desk.handle(&request, request_digest(&stored.bytes)).await?;
-            }
-            Err(error) => warn!(key = %listed.key, %error, "request to enrol is not readable"),
-        }
-        objects.delete(&listed.key).await?;
-    }
-    Ok(changed)
-}
-
 /// The name of a request: the digest of its bytes as they are stored.
 #[must_use]
 pub fn request_digest(bytes: &[u8]) -> Digest {
     Digest::of(bytes)
 }
 
-struct Desk<'a> {
-    objects: &'a Arc<dyn Objects>,
-    keys: &'a PublisherKeys,
-    members: &'a mut Members,
-    stamp: Stamp,
-}
-
-impl Desk<'_> {
-    async fn handle(self, request: &EnrollRequest, id: Digest) -> Result<bool, ObjectsError> {
-        let cluster = request.cluster.clone();
-        let objects = self.objects;
-        match self.register(request).await? {
-            Ok(new) => {
-                info!(%cluster, new, "cluster is enrolled");
-                Ok(new)
+impl Publisher {
+    /// Handles the requests that wait. Those that are decided for good are returned: they are deleted once
+    /// the directory tells of them.
+    pub(super) async fn handle_pending(&mut self, stamp: Stamp) -> Result<Vec<Key>, ObjectsError> {
+        let mut decided = Vec::new();
+        for listed in self.objects.list(record::PENDING, None, BATCH).await? {
+            let Some(stored) = self.objects.get(&listed.key, SMALL_LIMIT as u64).await? else { continue };
+            match serde_json::from_slice::<EnrollRequest>(&stored.bytes) {
+                Ok(request) => self.decide(&request, request_digest(&stored.bytes), stamp).await?,
+                Err(error) => warn!(key = %listed.key, %error, "request to enrol is not readable"),
             }
+            decided.push(listed.key);
+        }
+        Ok(decided)
+    }
+
+    async fn decide(&mut self, request: &EnrollRequest, id: Digest, stamp: Stamp) -> Result<(), ObjectsError> {
+        let cluster = &request.cluster;
+        match self.register(request, stamp).await? {
+            Ok(()) => info!(%cluster, "cluster is enrolled"),
             Err(refusal) => {
                 warn!(%cluster, %refusal, "request to enrol is refused");
                 let problem = Problem { error: refusal.to_string() };
                 let bytes = serde_json::to_vec(&problem).expect("a problem has string keys only");
-                let _ = objects.put(&record::refused(id), Bytes::from(bytes), Condition::Always).await?;
-                Ok(false)
+                let _ = self.objects.put(&record::refused(id), Bytes::from(bytes), Condition::Always).await?;
             }
         }
+        Ok(())
     }
 
-    async fn register(self, request: &EnrollRequest) -> Result<Result<bool, Refusal>, ObjectsError> {
-        let claims = match checked_claims(request, self.keys) {
+    async fn register(
+        &mut self,
+        request: &EnrollRequest,
+        stamp: Stamp,
+    ) -> Result<Result<(), Refusal>, ObjectsError> {
+        let claims = match checked_claims(request, &self.keys) {
             Ok(claims) => claims,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let director = Signers::one(self.keys.director.public());
-        let known = self.members.reload(self.objects, &director, &request.cluster).await?;
+        let key = record::registration(&request.cluster);
+        let known = found::<Registration>(&self.objects, &self.trust.director(), key.clone()).await?;
         let condition = match known {
-            // The same key again always succeeds, whatever has become of the token since.
-            Some(known) if known.registration.key == request.key => return Ok(Ok(false)),
+            // Its removal was cut short: that life is over.
+            Some(known) if self.is_over(&known.document) => Condition::Matches(known.version),
+            // The same key again always succeeds, whatever has become of the token since; and where the
+            // directory does not know of it yet, because a publisher was killed, it does then.
+            Some(known) if known.document.key == request.key => {
+                self.learn_of(&request.cluster).await?;
+                return Ok(Ok(()));
+            }
             Some(known) if claims.replaces.as_ref() == Some(&request.cluster) => {
-                Condition::Matches(known.version.clone())
+                Condition::Matches(known.version)
             }
             Some(_) => return Ok(Err(Refusal::NameTaken(request.cluster.clone()))),
             None => Condition::Absent,
         };
-        if claims.expires < self.stamp.now {
-            return Ok(Err(Refusal::Expired { expires: claims.expires, now: self.stamp.now }));
+        if claims.expires < stamp.now {
+            return Ok(Err(Refusal::Expired { expires: claims.expires, now: stamp.now }));
         }
-        if !take_use(self.objects, &claims, request).await? {
+        if !self.take_use(&claims, request).await? {
             return Ok(Err(Refusal::UsedUp { uses: claims.uses }));
         }
-        let envelope = Envelope::seal(&self.registration(request, &claims), &[&self.keys.director]);
-        let key = record::registration(&request.cluster);
-        let outcome = self.objects.put(&key, Bytes::from(envelope.to_bytes()), condition).await?;
-        let known = self.members.reload(self.objects, &director, &request.cluster).await?;
-        let ours = known.is_some_and(|known| known.registration.key == request.key);
-        match outcome {
-            PutOutcome::Stored(_) => Ok(Ok(true)),
-            PutOutcome::Conflict if ours => Ok(Ok(true)),
-            PutOutcome::Conflict => Ok(Err(Refusal::NameTaken(request.cluster.clone()))),
-        }
+        let envelope = Envelope::seal(&registration(request, &claims, stamp), &[&self.keys.director]);
+        let _ = self.objects.put(&key, Bytes::from(envelope.to_bytes()), condition).await?;
+        // Whoever was faster with the name has it.
+        let is_ours = self.learn_of(&request.cluster).await?.as_ref() == Some(&request.key);
+        Ok(if is_ours { Ok(()) } else { Err(Refusal::NameTaken(request.cluster.clone())) })
     }
 
-    fn registration(&self, request: &EnrollRequest, claims: &Claims) -> Registration {
-        Registration {
-            cluster: request.cluster.clone(),
-            key: request.key.clone(),
-            sealing_key: request.sealing_key.clone(),
-            labels: claims.labels.clone(),
-            token: claims.id.clone(),
-            epoch: self.stamp.epoch,
-            sequence: self.stamp.sequence,
-            issued: self.stamp.now,
-            critical: vec![],
+    fn is_over(&self, registration: &Registration) -> bool {
+        self.members.is_removed(&registration.cluster, (registration.epoch, registration.sequence))
+    }
+
+    /// Takes over how a cluster is by its own documents, for the directory to tell; its key, if it is registered.
+    async fn learn_of(&mut self, cluster: &Name) -> Result<Option<PublicKey>, ObjectsError> {
+        let Some(entry) = self.entry_of(cluster).await? else { return Ok(None) };
+        let key = entry.key.clone();
+        let is_known = self.members.get(cluster).is_some_and(|known| known.is_told_by(&entry));
+        if !is_known {
+            self.members.take(entry.clone());
+            note(&mut self.untold, entry);
         }
+        Ok(key)
+    }
+
+    /// Takes one of the token's uses for this key, or finds the one that it has. Where the search begins
+    /// follows from the key, so that a token of ten thousand uses is not searched from its first one each time.
+    async fn take_use(&mut self, claims: &Claims, request: &EnrollRequest) -> Result<bool, ObjectsError> {
+        let token = Digest::of(claims.id.as_bytes());
+        let taken = TokenUse { key: request.key.id(), cluster: request.cluster.clone() };
+        if self.used_up.get(&token).is_some_and(|keys| !keys.contains(&taken.key)) {
+            return Ok(false);
+        }
+        let bytes = Bytes::from(serde_json::to_vec(&taken).expect("a use has string keys only"));
+        let mut keys = BTreeSet::new();
+        for n in uses_from(&taken.key, claims.uses) {
+            let key: Key = record::token_use(token, n);
+            if let PutOutcome::Stored(_) = self.objects.put(&key, bytes.clone(), Condition::Absent).await? {
+                return Ok(true);
+            }
+            let stored = self.objects.get(&key, SMALL_LIMIT as u64).await?;
+            if stored.as_ref().is_some_and(|stored| stored.bytes == bytes) {
+                return Ok(true);
+            }
+            let other = stored.and_then(|stored| serde_json::from_slice::<TokenUse>(&stored.bytes).ok());
+            keys.extend(other.map(|other| other.key));
+        }
+        // A use is never given back.
+        self.used_up.insert(token, keys);
+        Ok(false)
+    }
+}
+
+/// The uses of a token, each once, from the one on where this key begins to search.
+pub fn uses_from(key: &KeyId, uses: u32) -> impl Iterator<Item = u32> + use<> {
+    let bytes = key.as_bytes();
+    let hash = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let first = hash.checked_rem(uses).unwrap_or(0);
+    (first..uses).chain(0..first)
+}
+
+fn registration(request: &EnrollRequest, claims: &Claims, stamp: Stamp) -> Registration {
+    Registration {
+        cluster: request.cluster.clone(),
+        key: request.key.clone(),
+        sealing_key: request.sealing_key.clone(),
+        labels: claims.labels.clone(),
+        token: claims.id.clone(),
+        epoch: stamp.epoch,
+        sequence: stamp.sequence,
+        issued: stamp.now,
+        critical: vec![],
     }
 }
 
@@ -175,26 +213,4 @@ fn checked_claims(request: &EnrollRequest, keys: &PublisherKeys) -> Result<Claim
         }
         Some(_) | None => Ok(claims),
     }
-}
-
-/// Takes one of the token's uses for this key, or finds the one that it has.
-async fn take_use(
-    objects: &Arc<dyn Objects>,
-    claims: &Claims,
-    request: &EnrollRequest,
-) -> Result<bool, ObjectsError> {
-    let token = Digest::of(claims.id.as_bytes());
-    let taken = TokenUse { key: request.key.id(), cluster: request.cluster.clone() };
-    let bytes = Bytes::from(serde_json::to_vec(&taken).expect("a use has string keys only"));
-    for n in 0..claims.uses {
-        let key: Key = record::token_use(token, n);
-        if let PutOutcome::Stored(_) = objects.put(&key, bytes.clone(), Condition::Absent).await? {
-            return Ok(true);
-        }
-        let stored = objects.get(&key, SMALL_LIMIT as u64).await?;
-        if stored.is_some_and(|stored| stored.bytes == bytes) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

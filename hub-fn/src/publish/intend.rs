@@ -48,12 +48,30 @@ pub struct Intended {
     pub held: Option<HeldChange>,
 }
 
-/// Decides. `members` are all registered clusters with the labels of their registrations.
+/// All registered clusters, as far as it counts for who runs what: those of whom no declaration speaks by name are
+/// only counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Population {
+    /// Labels, as far as any selector looks, and how many clusters have them.
+    pub classes: Vec<(Labels, u64)>,
+    /// The clusters to which the fleet repository gives labels or gave some, with those of their registrations.
+    pub named: BTreeMap<Name, Labels>,
+}
+
+impl Population {
+    /// Everybody by name.
+    #[must_use]
+    pub fn by_name(members: &BTreeMap<Name, Labels>) -> Self {
+        Self { classes: vec![], named: members.clone() }
+    }
+}
+
+/// Decides.
 #[must_use]
 pub fn intend(
     previous: &Intent,
     seen: &FleetSeen<'_>,
-    members: &BTreeMap<Name, Labels>,
+    members: &Population,
     is_approved: &dyn Fn(&HeldChange) -> bool,
 ) -> Intended {
     let keep = |state, messages, held| Intended { intent: previous.clone(), state, messages, held };
@@ -79,7 +97,8 @@ pub fn intend(
     }
     let state = if is_complete { SourceState::Ready } else { SourceState::Degraded };
     messages.extend(reading.warnings.iter().map(ToString::to_string));
-    let labels: Vec<Labels> = members.iter().map(|(name, labels)| labels_of(&next, name, labels)).collect();
+    let named = members.named.iter().map(|(name, labels)| labels_of(&next, name, labels));
+    let labels: Vec<Labels> = members.classes.iter().map(|(labels, _)| labels.clone()).chain(named).collect();
     // While nobody is enrolled at all, that is not the selectors' fault.
     let lonely = match labels.is_empty() {
         true => BTreeSet::new(),
@@ -126,7 +145,7 @@ fn fallen_silent(previous: &Intent, fleet: &Fleet, files: &BTreeSet<String>) -> 
 
 /// The intent of a commit that cannot be read whole: what is missing keeps its last good form, and
 /// selectors and labels change only if no cluster loses a service by it.
-fn with_kept(previous: &Intent, read: Intent, members: &BTreeMap<Name, Labels>) -> Intent {
+fn with_kept(previous: &Intent, read: Intent, members: &Population) -> Intent {
     let mut next = read;
     for (name, source) in &previous.sources {
         next.sources.entry(name.clone()).or_insert_with(|| source.clone());
@@ -178,7 +197,7 @@ fn hold(
     previous: &Intent,
     next: &Intent,
     descent: Descent,
-    members: &BTreeMap<Name, Labels>,
+    members: &Population,
 ) -> Option<HeldChange> {
     let from = previous.fleet.as_deref();
     let (removes, of) = removed_pairs(previous, next, members);
@@ -206,13 +225,18 @@ fn exceeds_budget(removes: u64, of: u64) -> bool {
 
 /// How many cluster-service pairs `next` does not have any more, and how many `previous` had.
 #[must_use]
-pub fn removed_pairs(previous: &Intent, next: &Intent, members: &BTreeMap<Name, Labels>) -> (u64, u64) {
+pub fn removed_pairs(previous: &Intent, next: &Intent, members: &Population) -> (u64, u64) {
     let (mut removes, mut of) = (0, 0);
-    for (cluster, labels) in members {
-        let before = services_of(previous, &labels_of(previous, cluster, labels));
-        let after = services_of(next, &labels_of(next, cluster, labels));
-        of += before.len() as u64;
-        removes += before.difference(&after).count() as u64;
+    let mut count = |before: &Labels, after: &Labels, clusters: u64| {
+        let (before, after) = (services_of(previous, before), services_of(next, after));
+        of += before.len() as u64 * clusters;
+        removes += before.difference(&after).count() as u64 * clusters;
+    };
+    for (labels, clusters) in &members.classes {
+        count(labels, labels, *clusters);
+    }
+    for (cluster, labels) in &members.named {
+        count(&labels_of(previous, cluster, labels), &labels_of(next, cluster, labels), 1);
     }
     (removes, of)
 }

@@ -1,68 +1,343 @@
 //! One look at everything that is due: the fleet repository, then the sources that it declares.
 //!
-//! What was seen is handed to [`super::intend`] and [`super::settle`]; nothing is decided for good here.
+//! Each is fetched in the background, by the publisher that holds its lease. What has arrived is handed
+//! to [`super::intend`] and [`super::settle`]; nothing is decided for good here. What was seen is of use
+//! only for what it was looked at for: where the published commit, the address or the services of a
+//! source have changed meanwhile, it is dropped, and the source is looked at again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farshore_shared::clock;
+use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use futures::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use super::agenda::Ending;
+use super::fetches::Seen;
 use super::intend::{self, FleetSeen, Intended};
-use super::settle::SourceSeen;
+use super::settle::{SourceReport, SourceSeen};
 use super::sync::{self, FleetFetched, Order, Place, Wanted};
-use super::{FleetRepository, Options, PublishError, Publisher, members};
-use crate::objects::{Condition, ObjectsError, PutOutcome};
-use crate::record::{self, Approval, FLEET, HeldChange, Intent};
-use crate::source::{Branch, FileSources};
+use super::{FleetRepository, Options, PublishError, Publisher, roll};
+use crate::artifact::Packed;
+use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
+use crate::record::{self, Approval, FLEET, HeldChange, Intent, Made, SourceState};
+use crate::source::{Branch, FileSources, Limits};
 
-/// How many sources are fetched at once.
-const SOURCES_AT_ONCE: usize = 4;
+/// The services that live in the fleet repository: looked at whenever that is. No source is called so.
+const FLEET_SERVICES: &str = "fleet/services";
 
 /// What one look at all sources found, before anything is decided for good.
 pub(super) struct Look {
-    pub(super) intended: Intended,
+    /// What the fleet shall be.
+    pub(super) intent: Intent,
+    /// What was seen of sources, and made of their services.
     pub(super) seen: BTreeMap<String, SourceSeen>,
-    /// The interval of everything that is declared, due or not.
-    intervals: BTreeMap<String, Duration>,
+    /// How the fleet repository is, if it was looked at.
+    fleet: Option<FleetStanding>,
+    /// When what failed is tried again, for people.
+    again: BTreeMap<String, String>,
+    taken: Vec<Taken>,
+    declared: BTreeSet<String>,
+}
+
+struct FleetStanding {
+    state: SourceState,
+    messages: Vec<String>,
+    held: Option<HeldChange>,
+}
+
+/// One source of which something had arrived.
+struct Taken {
+    source: String,
+    interval: Duration,
+    /// How it ended and what it is looked at for from now on; none if it failed, which is noted already.
+    ending: Option<(Digest, Ending)>,
 }
 
 impl Look {
-    /// What it says of when to look again.
-    pub(super) fn outcome(&self) -> Outcome {
-        let is_good = |seen: &SourceSeen| match seen {
-            SourceSeen::Failed(_) | SourceSeen::Held(_) => false,
-            SourceSeen::Ready { services, .. } => services.values().all(Result::is_ok),
-        };
-        let interval = |(name, seen): (&String, &SourceSeen)| {
-            let interval = self.intervals.get(name).filter(|_| is_good(seen)).copied();
-            (name.clone(), interval)
-        };
-        Outcome {
-            looked: self.seen.iter().map(interval).collect(),
-            declared: self.intervals.keys().cloned().collect(),
+    /// One that saw nothing of the fleet repository: what is published stays.
+    fn untouched(previous: &Intent) -> Self {
+        Self {
+            intent: previous.clone(),
+            seen: BTreeMap::new(),
+            fleet: None,
+            again: BTreeMap::new(),
+            taken: Vec::new(),
+            declared: BTreeSet::new(),
         }
+    }
+
+    fn of(intended: Intended) -> Self {
+        let Intended { intent, state, messages, held } = intended;
+        Self { fleet: Some(FleetStanding { state, messages, held }), ..Self::untouched(&intent) }
+    }
+
+    /// What people are told beside what [`super::settle`] says: how the fleet repository is, in one
+    /// report with the services that live in it, and when what failed is tried again.
+    pub(super) fn complete(&mut self, reports: &mut BTreeMap<String, SourceReport>) {
+        let services = reports.remove(FLEET);
+        if let Some(FleetStanding { state, messages, held }) = self.fleet.take() {
+            let mut report = SourceReport { state, messages, held, services: BTreeMap::new() };
+            if let Some(services) = services {
+                if report.state == SourceState::Ready {
+                    report.state = services.state;
+                }
+                report.messages.extend(services.messages);
+                report.services = services.services;
+            }
+            reports.insert(FLEET.to_owned(), report);
+        }
+        for (source, again) in &self.again {
+            if let Some(report) = reports.get_mut(source) {
+                report.messages.push(again.clone());
+            }
+        }
+    }
+
+    /// What is left to note once it is published.
+    pub(super) fn outcome(&mut self) -> Outcome {
+        Outcome { taken: std::mem::take(&mut self.taken), declared: std::mem::take(&mut self.declared) }
     }
 }
 
 /// What a look says of when to look again.
 pub(super) struct Outcome {
-    /// What was looked at, with its interval if all of it was as it should be.
-    pub(super) looked: Vec<(String, Option<Duration>)>,
-    /// Everything that is declared.
-    pub(super) declared: BTreeSet<String>,
+    taken: Vec<Taken>,
+    declared: BTreeSet<String>,
 }
 
 impl Publisher {
-    /// Fetches the fleet repository: none if there is none, or what went wrong.
-    async fn fetch_fleet(&self, previous: &Intent) -> Option<Result<FleetFetched, String>> {
-        let place = self.fleet_place()?;
-        let published = previous.fleet.clone();
-        Some(blocking(move || sync::fleet(&place, published.as_deref())).await.unwrap_or_else(Err))
+    /// Notes what a publication has taken, and tells other publishers.
+    pub(super) async fn note(&mut self, outcome: Outcome) {
+        let now = Instant::now();
+        for Taken { source, interval, ending } in outcome.taken {
+            if let Some(ending) = ending {
+                self.agenda.looked(&source, ending, interval, now);
+            }
+            self.fetches.done(&source);
+            self.leases.tell_looked(&source).await;
+        }
+        self.fetches.done(FLEET_SERVICES);
+        self.agenda.keep(&outcome.declared);
+        self.fetches.keep(&outcome.declared);
+        self.declared = outcome.declared;
+    }
+
+    /// Decides what the fleet shall be, then has fetched and packed what that needs, and takes what has
+    /// arrived within the grace.
+    pub(super) async fn look(&mut self, previous: &Intent) -> Result<Look, PublishError> {
+        let until = Instant::now() + self.options.sync.grace;
+        let approved = self.approved().await?;
+        let known = declared(self, previous);
+        self.lead(&known, previous).await;
+        let mut look = self.look_at_fleet(previous, &approved, until).await;
+        let declared = declared(self, &look.intent);
+        if declared != known {
+            self.lead(&declared, &look.intent).await;
+        }
+        self.look_at_sources(&mut look, approved, until).await;
+        look.declared = declared;
+        Ok(look)
+    }
+
+    /// Asks for leases; what another publisher looked at before is due when it would have been there.
+    pub(super) async fn lead(&mut self, declared: &BTreeSet<String>, intent: &Intent) {
+        let busy = self.fetches.busy();
+        for source in self.leases.refresh(declared, &busy, Instant::now()).await {
+            let is_made = orders_of(intent, &source).iter().all(Order::is_made);
+            if let Some(ago) = self.leases.looked_ago(&source).await.filter(|_| is_made) {
+                let interval = self.interval_of(intent, &source);
+                self.agenda.adopt(&source, interval, ago, Instant::now());
+            }
+        }
+        for source in declared.iter().filter(|source| !self.leases.holds(source)) {
+            self.agenda.forget(source);
+        }
+    }
+
+    fn interval_of(&self, intent: &Intent, source: &str) -> Duration {
+        let declared = source.parse().ok().and_then(|name: Name| intent.sources.get(&name));
+        let own = declared.and_then(|source| source.spec.interval.as_ref());
+        own.map_or(self.options.interval, |interval| interval.duration())
+    }
+
+    /// Has the fleet repository fetched if it is due, and decides from what arrived of it.
+    async fn look_at_fleet(
+        &mut self,
+        previous: &Intent,
+        approved: &BTreeSet<String>,
+        until: Instant,
+    ) -> Look {
+        let is_approved = |held: &HeldChange| approved.contains(&held.change);
+        let Some(place) = self.fleet_place() else {
+            let seen = FleetSeen::Unconfigured;
+            return Look::of(intend::intend(previous, &seen, &self.members.population(previous, None), &is_approved));
+        };
+        let before = basis(&place, previous.fleet.as_deref(), &[]);
+        let Some(fetched) = self.fetch_fleet(&place, before, previous, until).await else {
+            return Look::untouched(previous);
+        };
+        let seen = match &fetched {
+            Err(message) => FleetSeen::Failed(message.clone()),
+            Ok(fetched) => {
+                let FleetFetched { commit, descent, reading, files } = &**fetched;
+                FleetSeen::Read { commit, descent: *descent, reading, files }
+            }
+        };
+        let fleet = fetched.as_ref().ok().map(|fetched| &fetched.reading.fleet);
+        let members = self.members.population(previous, fleet);
+        let mut look = Look::of(intend::intend(previous, &seen, &members, &is_approved));
+        let interval = self.options.interval;
+        let ending = if fetched.is_ok() {
+            let after = basis(&place, look.intent.fleet.as_deref(), &[]);
+            let held = look.fleet.as_ref().and_then(|fleet| fleet.held.clone());
+            Some((after, held.map_or(Ending::Good, Ending::Held)))
+        } else {
+            look.again.insert(FLEET.to_owned(), self.again(FLEET, before, interval));
+            None
+        };
+        look.taken.push(Taken { source: FLEET.to_owned(), interval, ending });
+        look
+    }
+
+    /// What arrived of the fleet repository, which is fetched if it is due.
+    async fn fetch_fleet(
+        &mut self,
+        place: &Place,
+        basis: Digest,
+        previous: &Intent,
+        until: Instant,
+    ) -> Option<Result<Arc<FleetFetched>, String>> {
+        if self.fetches.take(FLEET, basis).is_none() && self.begin(FLEET, basis) {
+            let (place, published) = (place.clone(), previous.fleet.clone());
+            let (mirrors, limits) = (self.mirrors(), self.options.sync.limits);
+            self.fetches.start_now(FLEET, basis, async move {
+                mirrors.restore(&place).await;
+                let asked = place.clone();
+                let fetched = blocking(move || sync::fleet(&asked, published.as_deref(), &limits)).await;
+                mirrors.release(&place);
+                Seen::Fleet(fetched.unwrap_or_else(Err).map(Arc::new))
+            });
+            self.fetches.wait(&BTreeSet::from([FLEET.to_owned()]), until).await;
+        }
+        match self.fetches.take(FLEET, basis)?.seen.clone() {
+            Seen::Fleet(fetched) => Some(fetched),
+            Seen::Source(_) => None,
+        }
+    }
+
+    /// Has the sources fetched that are due and this publisher's, and takes what has arrived of them.
+    async fn look_at_sources(&mut self, look: &mut Look, approved: BTreeSet<String>, until: Instant) {
+        let (approved, mut begun) = (Arc::new(approved), BTreeSet::new());
+        let jobs = jobs(self, &look.intent);
+        for job in &jobs {
+            let (source, basis) = (job.place.name.as_str(), job.basis(job.published.as_deref()));
+            if self.fetches.take(source, basis).is_some() {
+                continue;
+            }
+            if self.begin(source, basis) {
+                self.fetches.start(source, basis, self.run(job.clone(), Arc::clone(&approved)));
+                begun.insert(source.to_owned());
+            }
+        }
+        self.look_at_fleet_services(look, &approved).await;
+        self.fetches.wait(&begun, until).await;
+        for job in &jobs {
+            self.take_source(look, job);
+        }
+    }
+
+    /// Packs the services that live in the fleet repository, which is on this disk since just now.
+    async fn look_at_fleet_services(&mut self, look: &mut Look, approved: &Arc<BTreeSet<String>>) {
+        if look.fleet.is_none() {
+            return;
+        }
+        let Some(job) = fleet_services(self, &look.intent) else { return };
+        let basis = job.basis(None);
+        if self.fetches.take(FLEET_SERVICES, basis).is_none() {
+            let run = self.run(job, Arc::clone(approved));
+            self.fetches.start_now(FLEET_SERVICES, basis, run);
+        }
+        let long = Instant::now() + self.options.sync.limits.total;
+        self.fetches.wait(&BTreeSet::from([FLEET_SERVICES.to_owned()]), long).await;
+        let arrived = self.fetches.take(FLEET_SERVICES, basis).map(|arrived| arrived.seen.clone());
+        let Some(Seen::Source(seen)) = arrived else { return };
+        if matches!(seen, SourceSeen::Failed(_)) {
+            self.fetches.done(FLEET_SERVICES);
+            for taken in look.taken.iter_mut().filter(|taken| taken.source == FLEET) {
+                if let Some((after, _)) = taken.ending.take() {
+                    let tried = self.agenda.failed(FLEET, after, taken.interval, Instant::now());
+                    look.again.insert(FLEET.to_owned(), retry(tried));
+                }
+            }
+        }
+        look.seen.insert(FLEET.to_owned(), seen);
+    }
+
+    fn take_source(&mut self, look: &mut Look, job: &Job) {
+        let source = job.place.name.clone();
+        let basis = job.basis(job.published.as_deref());
+        let Some(arrived) = self.fetches.take(&source, basis) else { return };
+        let Seen::Source(seen) = arrived.seen.clone() else { return };
+        let ending = match &seen {
+            SourceSeen::Ready { commit, .. } => Some((job.basis(Some(commit)), Ending::Good)),
+            SourceSeen::Held(held) => Some((basis, Ending::Held(held.clone()))),
+            SourceSeen::Failed(_) => {
+                look.again.insert(source.clone(), self.again(&source, basis, job.interval));
+                None
+            }
+        };
+        look.seen.insert(source.clone(), seen);
+        look.taken.push(Taken { source, interval: job.interval, ending });
+    }
+
+    /// Whether a look at this source begins: it is ours, due, and not looked at in this moment.
+    fn begin(&mut self, source: &str, basis: Digest) -> bool {
+        let begins = self.leases.holds(source)
+            && !self.fetches.is_under_way(source)
+            && self.agenda.is_due(source, basis, Instant::now());
+        if begins {
+            self.agenda.begin(source);
+        }
+        begins
+    }
+
+    /// Notes a failure, once however often it is taken, and says when the next try is.
+    fn again(&mut self, source: &str, basis: Digest, interval: Duration) -> String {
+        let Some(arrived) = self.fetches.take(source, basis) else { return String::new() };
+        if let Some(again) = &arrived.again {
+            return again.clone();
+        }
+        let again = retry(self.agenda.failed(source, basis, interval, Instant::now()));
+        arrived.again = Some(again.clone());
+        again
+    }
+
+    /// The look at one source, to be run in the background.
+    fn run(&self, job: Job, approved: Arc<BTreeSet<String>>) -> impl Future<Output = Seen> + Send + 'static {
+        let (objects, mirrors) = (Arc::clone(&self.objects), self.mirrors());
+        let limits = self.options.sync.limits;
+        async move {
+            let place = job.place.clone();
+            mirrors.restore(&place).await;
+            // One artifact at a time is held in memory.
+            let (packed, arrived) = mpsc::channel(1);
+            let made = blocking(move || job.run(&approved, &packed, &limits));
+            let (seen, stored) = futures::join!(made, store_artifacts(&*objects, arrived));
+            mirrors.release(&place);
+            Seen::Source(match stored {
+                Ok(()) => seen.unwrap_or_else(SourceSeen::Failed),
+                Err(error) => {
+                    let message = format!("storing an artifact: {}", chain(&error));
+                    warn!(source = place.name, %message);
+                    SourceSeen::Failed(message)
+                }
+            })
+        }
     }
 
     pub(super) fn fleet_place(&self) -> Option<Place> {
@@ -77,28 +352,6 @@ impl Publisher {
         })
     }
 
-    /// Decides what the fleet shall be, then fetches and packs what that needs.
-    pub(super) async fn look(&self, previous: &Intent) -> Result<Look, PublishError> {
-        let fleet = self.fetch_fleet(previous).await;
-        let seen = match &fleet {
-            None => FleetSeen::Unconfigured,
-            Some(Err(message)) => FleetSeen::Failed(message.clone()),
-            Some(Ok(FleetFetched { commit, descent, reading, files })) => {
-                FleetSeen::Read { commit, descent: *descent, reading, files }
-            }
-        };
-        let approved = self.approved().await?;
-        let members = self.members.labels();
-        let intended = intend::intend(previous, &seen, &members, &|held| approved.contains(&held.change));
-        let now = Instant::now();
-        let due = |job: &Job| job.is_changed || self.agenda.is_due(&job.place.name, now);
-        let declared = jobs(self, &intended.intent);
-        let intervals = declared.iter().map(|job| (job.place.name.clone(), job.interval)).collect();
-        let jobs: Vec<Job> = declared.into_iter().filter(due).collect();
-        let seen = self.see_sources(jobs, approved).await;
-        Ok(Look { intended, seen, intervals })
-    }
-
     /// Whether an operator has approved any of these changes.
     ///
     /// # Errors
@@ -109,7 +362,7 @@ impl Publisher {
     }
 
     /// The changes that operators have approved, by id. An id is the digest of the whole change.
-    async fn approved(&self) -> Result<BTreeSet<String>, PublishError> {
+    pub(super) async fn approved(&self) -> Result<BTreeSet<String>, PublishError> {
         let (mut approved, mut after) = (BTreeSet::new(), None);
         loop {
             let page = self.objects.list(record::APPROVALS, after.as_ref(), 1000).await?;
@@ -117,7 +370,7 @@ impl Publisher {
             after = Some(last.key.clone());
             for listed in page {
                 let found =
-                    members::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
+                    roll::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
                 let Some((Approval { held, .. }, _)) = found else { continue };
                 if held.is_named_rightly() {
                     approved.insert(held.change);
@@ -125,61 +378,48 @@ impl Publisher {
             }
         }
     }
+}
 
-    async fn see_sources(&self, jobs: Vec<Job>, approved: BTreeSet<String>) -> BTreeMap<String, SourceSeen> {
-        let (packed, arrived) = mpsc::channel(1);
-        let approved = Arc::new(approved);
-        let looks = jobs.into_iter().map(|job| {
-            let (packed, approved) = (packed.clone(), Arc::clone(&approved));
-            async move {
-                let name = job.place.name.clone();
-                let seen = blocking(move || job.run(&approved, &packed)).await;
-                (name, seen.unwrap_or_else(SourceSeen::Failed))
-            }
-        });
-        let looks = stream::iter(looks.collect::<Vec<_>>()).buffer_unordered(SOURCES_AT_ONCE).collect();
-        drop(packed);
-        let (mut seen, stored): (BTreeMap<String, SourceSeen>, _) =
-            futures::join!(looks, self.store_artifacts(arrived));
-        if let Err(error) = stored {
-            let message = format!("storing an artifact: {}", chain(&error));
-            warn!(%message);
-            for seen in seen.values_mut() {
-                *seen = SourceSeen::Failed(message.clone());
-            }
-        }
-        seen
-    }
+/// What a person should know of the next try.
+fn retry((delay, times): (Duration, u32)) -> String {
+    let at = i64::try_from((clock::since_epoch() + delay).as_secs()).unwrap_or(i64::MAX);
+    let at = jiff::Timestamp::from_second(at).map_or_else(|_| "later".to_owned(), |at| at.to_string());
+    let times = if times == 1 { "once".to_owned() } else { format!("{times} times in a row") };
+    format!("it failed {times}; next try at {at}")
+}
 
-    async fn store_artifacts(
-        &self,
-        mut arrived: mpsc::Receiver<crate::artifact::Packed>,
-    ) -> Result<(), ObjectsError> {
-        while let Some(packed) = arrived.recv().await {
-            let (digest, bytes) = sync::blob(packed);
-            match self.objects.put(&record::artifact(digest), bytes, Condition::Absent).await? {
-                PutOutcome::Stored(_) => info!(%digest, "artifact is stored"),
-                PutOutcome::Conflict => {}
-            }
+async fn store_artifacts(
+    objects: &dyn Objects,
+    mut arrived: mpsc::Receiver<Packed>,
+) -> Result<(), ObjectsError> {
+    while let Some(packed) = arrived.recv().await {
+        let (digest, bytes) = sync::blob(packed);
+        match objects.put(&record::artifact(digest), bytes, Condition::Absent).await? {
+            PutOutcome::Stored(_) => info!(%digest, "artifact is stored"),
+            PutOutcome::Conflict => {}
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// One source to look at.
+#[derive(Debug, Clone)]
 pub(super) struct Job {
-    pub(super) place: Place,
-    pub(super) accepted: Option<String>,
-    pub(super) published: Option<String>,
+    place: Place,
+    accepted: Option<String>,
+    published: Option<String>,
     pairs: u64,
     orders: Vec<Order>,
     interval: Duration,
-    /// Whether a service of it is declared otherwise than it was made, or not made at all.
-    is_changed: bool,
 }
 
 impl Job {
-    fn run(&self, approved: &BTreeSet<String>, packed: &mpsc::Sender<crate::artifact::Packed>) -> SourceSeen {
+    /// What a look is for, once this commit is published.
+    fn basis(&self, published: Option<&str>) -> Digest {
+        basis(&self.place, self.accepted.as_deref().or(published), &self.orders)
+    }
+
+    fn run(&self, approved: &BTreeSet<String>, packed: &mpsc::Sender<Packed>, limits: &Limits) -> SourceSeen {
         let is_approved = |held: &HeldChange| approved.contains(&held.change);
         let wanted = match &self.accepted {
             Some(commit) => Wanted::Accepted(commit),
@@ -187,46 +427,65 @@ impl Job {
                 published: self.published.as_deref(),
                 pairs: self.pairs,
                 is_approved: &is_approved,
+                limits,
             },
         };
         sync::source(&self.place, &wanted, &self.orders, packed)
     }
 }
 
-/// What there is to look at: every declared source, and the fleet repository where a service lives in it.
-pub(super) fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
-    let orders_of = |source: &str| -> Vec<Order> {
-        let of_source = intent.services.iter().filter(|(_, service)| service.spec.source.as_str() == source);
-        let order = |(name, service): (&Name, &record::IntentService)| Order {
-            name: name.clone(),
-            spec: service.spec.clone(),
-            published: service.published.clone(),
-        };
-        of_source.map(order).collect()
+fn basis(place: &Place, commit: Option<&str>, orders: &[Order]) -> Digest {
+    let orders: Vec<_> = orders.iter().map(|order| (&order.name, Made::of(&order.spec))).collect();
+    let parts = (&place.name, place.url.as_str(), place.branch.name(), commit, orders);
+    Digest::of(&serde_json::to_vec(&parts).expect("names and declarations have string keys only"))
+}
+
+/// Everything that may be looked at: every declared source, and the fleet repository.
+fn declared(publisher: &Publisher, intent: &Intent) -> BTreeSet<String> {
+    let fleet = publisher.options.fleet.as_ref().map(|_| FLEET.to_owned());
+    intent.sources.keys().map(ToString::to_string).chain(fleet).collect()
+}
+
+fn orders_of(intent: &Intent, source: &str) -> Vec<Order> {
+    let of_source = intent.services.iter().filter(|(_, service)| service.spec.source.as_str() == source);
+    let order = |(name, service): (&Name, &record::IntentService)| Order {
+        name: name.clone(),
+        spec: service.spec.clone(),
+        published: service.published.clone(),
     };
-    let labels = publisher.members.labels();
-    let declared = intent.sources.iter().filter_map(|(name, source)| {
+    of_source.map(order).collect()
+}
+
+/// Every declared source, with what is wanted of it.
+fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
+    let mut orders: BTreeMap<&str, Vec<Order>> = BTreeMap::new();
+    for (name, service) in &intent.services {
+        let (spec, published) = (service.spec.clone(), service.published.clone());
+        let of_source = orders.entry(service.spec.source.as_str()).or_default();
+        of_source.push(Order { name: name.clone(), spec, published });
+    }
+    let members = publisher.members.len() as u64;
+    let job = |(name, source): (&Name, &record::IntentSource)| {
         let url = source.spec.git.url.to_string().parse().ok()?;
         let branch =
             source.spec.git.branch.as_ref().map_or(Ok(Branch::Default), |b| b.as_str().parse()).ok()?;
         let Options { files, mirrors, .. } = publisher.options.clone();
-        let orders = orders_of(name.as_str());
-        let pairs = labels.len() as u64 * orders.len() as u64;
+        let orders = orders.get(name.as_str()).cloned().unwrap_or_default();
+        let pairs = members * orders.len() as u64;
         let place = Place { name: name.to_string(), url, branch, files, mirrors };
-        let interval = source.spec.interval.map_or(publisher.options.interval, |i| i.duration());
-        let is_changed = source.commit.is_none() || orders.iter().any(|order| !order.is_made());
+        let interval = publisher.interval_of(intent, name.as_str());
         let published = source.commit.clone();
-        Some(Job { place, accepted: None, published, pairs, orders, interval, is_changed })
-    });
-    let mut jobs: Vec<Job> = declared.collect();
-    if let (Some(place), Some(commit)) = (publisher.fleet_place(), &intent.fleet) {
-        let orders = orders_of(FLEET);
-        if !orders.is_empty() {
-            let (accepted, interval) = (Some(commit.clone()), Duration::ZERO);
-            jobs.push(Job { place, accepted, published: None, pairs: 0, orders, interval, is_changed: true });
-        }
-    }
-    jobs
+        Some(Job { place, accepted: None, published, pairs, orders, interval })
+    };
+    intent.sources.iter().filter_map(job).collect()
+}
+
+/// The services that live in the fleet repository, at its accepted commit.
+fn fleet_services(publisher: &Publisher, intent: &Intent) -> Option<Job> {
+    let (place, commit) = publisher.fleet_place().zip(intent.fleet.clone())?;
+    let orders = orders_of(intent, FLEET);
+    let (accepted, interval) = (Some(commit), publisher.options.interval);
+    (!orders.is_empty()).then_some(Job { place, accepted, published: None, pairs: 0, orders, interval })
 }
 
 /// Runs what blocks where that is allowed. A panic in it is that source's failure alone.

@@ -1,139 +1,116 @@
-//! Every registered cluster: registrations and rosters, as far as our own signature reaches.
+//! Every registered cluster, as the directory tells of it: what the publisher must know to see whose roster is to
+//! be written, and no more. Pure: nothing here reads or writes the record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use farshore_shared::dsse::{Envelope, Signers};
-use farshore_shared::keys::SigningKey;
-use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{Document, Registration, Roster, SMALL_LIMIT};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use tracing::warn;
+use farshore_shared::keys::PublicKey;
+use farshore_shared::names::{LabelKey, Labels, Name};
+use farshore_shared::wire::{GroupId, Roster, Tombstone, UnixSeconds};
 
-use super::partition::Member;
-use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Version};
-use crate::record::{self, Intent};
+use super::groups::{Groups, Slot};
+use super::intend::Population;
+use super::partition::{Placement, Policy, is_open, keys_of, left_behind, margin};
+use crate::declare::Fleet;
+use crate::record::{Entry, Intent, RosterRef, Table};
 
-/// How many objects are read at once.
-const IN_FLIGHT: usize = 32;
-/// How many keys are listed at once.
-const PAGE: usize = 1000;
-/// How many copies are compared with the record in one step: all of a small fleet, and a rate that
-/// object storage does not notice for a large one.
-const COMPARED: usize = 500;
-
-/// A registered cluster, with the versions of its two objects.
+/// A registered cluster.
 #[derive(Debug, Clone)]
-pub struct Registered {
-    /// Its registration.
-    pub registration: Registration,
-    /// The registration's object.
-    pub version: Version,
+pub struct Known {
+    /// What it signs with.
+    pub key: PublicKey,
+    /// Epoch and sequence of its registration.
+    pub life: (u64, u64),
+    /// The labels of its registration.
+    registered: Arc<Labels>,
+    /// Its labels.
+    pub labels: Arc<Labels>,
+    /// The group to which it belongs.
+    pub placed: Slot,
     /// Its roster, once it has one.
-    pub roster: Option<(Roster, Version)>,
+    pub roster: Option<Held>,
 }
 
-/// All registered clusters, as this publisher knows them. A copy that went stale is found out when a
-/// conditional write fails, and is read again.
+/// What is known of a roster.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The group that it names.
+    pub group: Slot,
+    /// Epoch and sequence.
+    pub order: (u64, u64),
+    /// When it is signed again.
+    due: UnixSeconds,
+    labels: Arc<Labels>,
+    /// Its tombstones, if any.
+    pub tombstones: Option<Arc<Vec<Tombstone>>>,
+}
+
+/// A cluster whose roster is to be written.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// Which.
+    pub name: Name,
+    /// As it is known.
+    pub known: Known,
+    /// Its group.
+    pub group: GroupId,
+    /// The group that its roster names.
+    pub named: Option<GroupId>,
+    /// Groups that it left and whose services it may hold still.
+    pub owed: BTreeSet<GroupId>,
+}
+
+/// By what it is told whether a roster has to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// What is published.
+    pub table: &'a Table,
+    /// Given by root.
+    pub epoch: u64,
+    /// The time.
+    pub now: UnixSeconds,
+}
+
+/// All registered clusters, as this publisher knows them.
 #[derive(Debug, Default)]
 pub struct Members {
-    known: BTreeMap<Name, Registered>,
-    /// Up to whom the copies were compared last.
-    compared: Option<Name>,
+    known: BTreeMap<Name, Known>,
+    /// Removed ones, with the order of their removal: an older entry does not bring them back.
+    removed: BTreeMap<Name, (u64, u64)>,
+    groups: Groups,
+    /// Labels that the fleet repository gives, as they are in force here.
+    overrides: BTreeMap<Name, Labels>,
+    labels: Shared<Labels>,
+    tombstones: Shared<Vec<Tombstone>>,
+    policy: Policy,
+    highest: u64,
+    /// Those of whom something changed.
+    changed: BTreeSet<Name>,
+    /// Groups that clusters left, as others said, so that somebody has to look what they hold of them.
+    owed: BTreeMap<Name, BTreeSet<Slot>>,
+    /// Where the look at everybody goes on, while there is one.
+    sweep: Option<Bound<Name>>,
+    /// While everything is read, nobody is noted as changed: everybody is looked at afterwards.
+    is_loading: bool,
 }
 
 impl Members {
-    /// Reads the clusters that are not known yet.
-    ///
-    /// # Errors
-    /// [`ObjectsError`].
-    pub async fn refresh(
-        &mut self,
-        objects: &Arc<dyn Objects>,
-        director: &Signers<'_>,
-    ) -> Result<(), ObjectsError> {
-        let mut after: Option<Key> = None;
-        loop {
-            let page = objects.list(record::REGISTRATIONS, after.as_ref(), PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.key.clone());
-            let names = page.iter().filter_map(|listed| listed.key.as_str().rsplit('/').next()?.parse().ok());
-            let new = names.filter(|name| !self.known.contains_key(name)).collect();
-            self.read_again(objects, director, new).await?;
-        }
-    }
-
-    /// Compares some of the copies with the record, others each time. A publisher that was stopped
-    /// while it wrote rosters may write the last one after everybody else has looked, and then be gone:
-    /// nothing else would ever tell of that one.
-    ///
-    /// # Errors
-    /// [`ObjectsError`].
-    pub async fn compare(
-        &mut self,
-        objects: &Arc<dyn Objects>,
-        director: &Signers<'_>,
-    ) -> Result<(), ObjectsError> {
-        let from = self.compared.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let some: Vec<Name> =
-            self.known.range((from, Bound::Unbounded)).take(COMPARED).map(|(name, _)| name.clone()).collect();
-        self.compared = some.get(COMPARED - 1).cloned();
-        self.read_again(objects, director, some).await
-    }
-
-    async fn read_again(
-        &mut self,
-        objects: &Arc<dyn Objects>,
-        director: &Signers<'_>,
-        names: Vec<Name>,
-    ) -> Result<(), ObjectsError> {
-        let mut reads = stream::iter(names)
-            .map(|name| async move {
-                let found = read(objects, director, &name).await?;
-                Ok::<_, ObjectsError>((name, found))
-            })
-            .buffer_unordered(IN_FLIGHT);
-        while let Some((name, found)) = reads.try_next().await? {
-            self.note(name, found);
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, name: Name, found: Option<Registered>) {
-        match found {
-            Some(member) => drop(self.known.insert(name, member)),
-            None => drop(self.known.remove(&name)),
-        }
-    }
-
-    /// Forgets every copy: another publisher has been at work, so any of them may be stale.
-    pub fn forget(&mut self) {
-        *self = Self::default();
-    }
-
-    /// The highest sequence that any roster speaks of. Rosters are signed by us, so that they tell of
-    /// publications that a head from a backup does not know.
+    /// Nobody yet.
     #[must_use]
-    pub fn highest_sequence(&self) -> u64 {
-        let rosters = self.known.values().filter_map(|member| member.roster.as_ref());
-        rosters.map(|(roster, _)| roster.sequence.max(roster.floor)).max().unwrap_or(0)
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, ..Self::default() }
     }
 
-    /// Reads one cluster again.
-    ///
-    /// # Errors
-    /// [`ObjectsError`].
-    pub async fn reload(
-        &mut self,
-        objects: &Arc<dyn Objects>,
-        director: &Signers<'_>,
-        name: &Name,
-    ) -> Result<Option<&Registered>, ObjectsError> {
-        let found = read(objects, director, name).await?;
-        self.note(name.clone(), found);
-        Ok(self.known.get(name))
+    /// From here until [`Members::loaded`], entries come in their thousands.
+    pub fn load(&mut self) {
+        self.is_loading = true;
+    }
+
+    /// Everything was read: everybody is looked at.
+    pub fn loaded(&mut self) {
+        self.is_loading = false;
+        self.sweep();
     }
 
     /// How many clusters are known.
@@ -148,90 +125,383 @@ impl Members {
         self.known.is_empty()
     }
 
-    /// The labels of all registrations.
+    /// A cluster.
     #[must_use]
-    pub fn labels(&self) -> BTreeMap<Name, Labels> {
-        self.known.iter().map(|(name, member)| (name.clone(), member.registration.labels.clone())).collect()
+    pub fn get(&self, name: &Name) -> Option<&Known> {
+        self.known.get(name)
     }
 
-    /// All clusters, with the labels that the intent gives them.
+    /// The group of a slot.
     #[must_use]
-    pub fn members(&self, intent: &Intent) -> BTreeMap<Name, Member> {
-        let member = |name: &Name, known: &Registered| Member {
-            labels: super::intend::labels_of(intent, name, &known.registration.labels),
-            key: known.registration.key.id(),
-            roster: known.roster.as_ref().map(|(roster, _)| roster.clone()),
-        };
-        self.known.iter().map(|(name, known)| (name.clone(), member(name, known))).collect()
+    pub fn group(&self, slot: Slot) -> GroupId {
+        self.groups.id(slot)
     }
 
-    /// Signs and writes one roster by its own compare-and-swap. A conflict means that another
-    /// publisher was here: what it wrote is read, and the next step decides again.
-    ///
-    /// # Errors
-    /// [`ObjectsError`].
-    pub async fn write_roster(
-        &mut self,
-        objects: &Arc<dyn Objects>,
-        signer: &SigningKey,
-        roster: Roster,
-    ) -> Result<Option<Envelope>, ObjectsError> {
-        let name = roster.cluster.clone();
-        let Some(known) = self.known.get_mut(&name) else { return Ok(None) };
-        let condition = match &known.roster {
-            Some((_, version)) => Condition::Matches(version.clone()),
-            None => Condition::Absent,
-        };
-        let envelope = Envelope::seal(&roster, &[signer]);
-        match objects.put(&record::roster(&name), Bytes::from(envelope.to_bytes()), condition).await? {
-            PutOutcome::Stored(version) => {
-                known.roster = Some((roster, version));
-                Ok(Some(envelope))
+    /// The highest sequence that any entry speaks of. They are signed by us, so that they tell of
+    /// publications that a head from a backup does not know.
+    #[must_use]
+    pub fn highest_sequence(&self) -> u64 {
+        self.highest
+    }
+
+    /// How all clusters are told apart.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.groups.placement()
+    }
+
+    /// Clusters that have no roster yet, or one of a group to which they do not belong any more.
+    #[must_use]
+    pub fn moving(&self) -> u64 {
+        self.groups.moving()
+    }
+
+    /// Up to `count` clusters after this one, or from the first on.
+    pub fn after(&self, name: Option<&Name>, count: usize) -> Vec<Name> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.known.range::<Name, _>((from, Bound::Unbounded)).take(count).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes an entry, if it is newer than what is known.
+    pub fn take(&mut self, entry: Entry) {
+        let Entry { cluster, epoch, sequence, key, labels, roster } = entry;
+        let life = (epoch, sequence);
+        let of_roster = roster.as_ref().map_or(0, |roster| roster.sequence.max(roster.floor));
+        self.highest = self.highest.max(sequence).max(of_roster);
+        if self.removed.get(&cluster).is_some_and(|gone| *gone >= life) {
+            return;
+        }
+        let Some(key) = key else { return self.remove(cluster, life) };
+        let order = roster.as_ref().map_or((0, 0), |roster| (roster.epoch, roster.sequence));
+        let before = self.known.get(&cluster);
+        if before.is_some_and(|before| before.order() >= (life, order)) {
+            return;
+        }
+        let left = before.and_then(|before| before.roster.as_ref()).map(|roster| roster.group);
+        let registered = self.labels.get(labels);
+        let held = roster.map(|roster| self.held(&cluster, roster, &registered));
+        if let (Some(left), Some(held)) = (left, &held)
+            && left != held.group
+        {
+            self.owed.entry(cluster.clone()).or_default().insert(left);
+        }
+        let labels = self.effective(&cluster, &registered);
+        let placed = self.groups.place(&labels);
+        let known = Known { key, life, registered, labels, placed, roster: held };
+        self.removed.remove(&cluster);
+        self.replace(cluster, known);
+    }
+
+    fn held(&mut self, cluster: &Name, roster: RosterRef, registered: &Arc<Labels>) -> Held {
+        let tombstones = (!roster.tombstones.is_empty()).then(|| self.tombstones.get(roster.tombstones));
+        Held {
+            group: self.groups.slot(roster.group),
+            order: (roster.epoch, roster.sequence),
+            due: roster.expires.saturating_sub(margin(cluster, &self.policy)),
+            labels: roster.labels.map_or_else(|| Arc::clone(registered), |labels| self.labels.get(labels)),
+            tombstones,
+        }
+    }
+
+    fn replace(&mut self, name: Name, known: Known) {
+        self.groups.add(&known);
+        if !self.is_loading {
+            self.changed.insert(name.clone());
+        }
+        if let Some(before) = self.known.insert(name, known) {
+            self.groups.sub(&before);
+        }
+    }
+
+    fn remove(&mut self, name: Name, life: (u64, u64)) {
+        if self.known.get(&name).is_some_and(|known| known.life > life) {
+            return;
+        }
+        if let Some(before) = self.known.remove(&name) {
+            self.groups.sub(&before);
+        }
+        self.changed.remove(&name);
+        self.owed.remove(&name);
+        self.removed.insert(name, life);
+    }
+
+    /// Notes a roster that was written by us: whoever it is for has moved by what is published.
+    pub fn wrote(&mut self, roster: &Roster, reference: RosterRef) {
+        let Some(known) = self.known.get(&roster.cluster).cloned() else { return };
+        let registered = Arc::clone(&known.registered);
+        self.highest = self.highest.max(roster.sequence);
+        let held = Some(self.held(&roster.cluster, reference, &registered));
+        self.replace(roster.cluster.clone(), Known { roster: held, ..known });
+        self.is_current(&roster.cluster);
+    }
+
+    /// Notes that nothing is to be done for a cluster.
+    pub fn is_current(&mut self, name: &Name) {
+        self.changed.remove(name);
+        self.owed.remove(name);
+    }
+
+    /// Whether this life of a cluster was ended by a removal.
+    #[must_use]
+    pub fn is_removed(&self, name: &Name, life: (u64, u64)) -> bool {
+        self.removed.get(name).is_some_and(|gone| *gone >= life)
+    }
+
+    /// The label keys that place clusters.
+    #[must_use]
+    pub fn placement_keys(&self) -> &BTreeSet<LabelKey> {
+        self.groups.keys()
+    }
+
+    /// Notes a group that a cluster left, so that it is looked what it holds of it.
+    pub fn owe(&mut self, name: Name, group: GroupId) {
+        let slot = self.groups.slot(group);
+        self.owed.entry(name).or_default().insert(slot);
+    }
+
+    fn effective(&mut self, name: &Name, registered: &Arc<Labels>) -> Arc<Labels> {
+        let Some(given) = self.overrides.get(name) else { return Arc::clone(registered) };
+        let mut labels = Labels::clone(registered);
+        labels.extend(given.clone());
+        self.labels.get(labels)
+    }
+
+    /// Places everybody by an intent. Only those are touched whom it concerns, unless selectors use other keys.
+    pub fn place(&mut self, intent: &Intent) {
+        self.give_labels(intent);
+        let keys = keys_of(intent);
+        if keys == *self.groups.keys() {
+            return;
+        }
+        self.groups.begin(keys);
+        // Most clusters share their labels with many others.
+        let mut seen: HashMap<*const Labels, Slot> = HashMap::new();
+        for known in self.known.values_mut() {
+            let groups = &mut self.groups;
+            known.placed =
+                *seen.entry(Arc::as_ptr(&known.labels)).or_insert_with(|| groups.place(&known.labels));
+            groups.add(known);
+        }
+        self.sweep();
+    }
+
+    fn give_labels(&mut self, intent: &Intent) {
+        let given = intent.clusters.iter().filter(|(name, cluster)| {
+            self.overrides.get(*name).is_none_or(|before| *before != cluster.labels)
+        });
+        let mut concerned: Vec<Name> = given.map(|(name, _)| name.clone()).collect();
+        concerned.extend(self.overrides.keys().filter(|name| !intent.clusters.contains_key(*name)).cloned());
+        for name in concerned {
+            match intent.clusters.get(&name) {
+                Some(cluster) => drop(self.overrides.insert(name.clone(), cluster.labels.clone())),
+                None => drop(self.overrides.remove(&name)),
             }
-            PutOutcome::Conflict => {
-                self.reload(objects, &Signers::one(signer.public()), &name).await?;
-                Ok(None)
+            let Some(known) = self.known.get(&name).cloned() else { continue };
+            let labels = self.effective(&name, &known.registered);
+            let placed = self.groups.place(&labels);
+            self.replace(name, Known { labels, placed, ..known });
+        }
+    }
+
+    /// Begins a look at everybody.
+    pub fn sweep(&mut self) {
+        self.sweep = Some(Bound::Unbounded);
+    }
+
+    /// Whether somebody waits for a look.
+    #[must_use]
+    pub fn is_anybody_due(&self) -> bool {
+        self.sweep.is_some() || !self.changed.is_empty() || !self.owed.is_empty()
+    }
+
+    /// Whether it is open what clusters hold that others have moved.
+    #[must_use]
+    pub fn is_anything_owed(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// At most so many clusters whose rosters are to be written; changes first, then those whom the look at
+    /// everybody finds.
+    pub fn due(&mut self, moment: Moment<'_>, count: usize) -> Vec<Due> {
+        let clashes = self.groups.clashes(moment.table);
+        if !clashes.is_empty() {
+            let concerned = self.known.iter().filter(|(_, known)| {
+                let tombstones = known.roster.as_ref().and_then(|roster| roster.tombstones.as_ref());
+                tombstones.is_some_and(|t| clashes.contains(&(known.placed, Arc::clone(t))))
+            });
+            let concerned: Vec<Name> = concerned.map(|(name, _)| name.clone()).collect();
+            self.changed.extend(concerned);
+        }
+        let asked: Vec<Name> = self.changed.iter().chain(self.owed.keys()).cloned().collect();
+        let mut due = BTreeMap::new();
+        for name in asked {
+            if due.len() >= count {
+                return due.into_values().collect();
+            }
+            match self.due_now(&name, moment, Ask::Changed) {
+                Some(found) => drop(due.insert(name, found)),
+                None => self.is_current(&name),
             }
         }
+        self.swept(moment, count, &mut due);
+        due.into_values().collect()
+    }
+
+    fn swept(&mut self, moment: Moment<'_>, count: usize, due: &mut BTreeMap<Name, Due>) {
+        let Some(from) = self.sweep.take() else { return };
+        let mut stopped = None;
+        for (name, known) in self.known.range((from, Bound::Unbounded)) {
+            if due.len() >= count {
+                stopped = Some(Bound::Included(name.clone()));
+                break;
+            }
+            if self.needs(known, moment)
+                && let Some(found) = self.due_now(name, moment, Ask::Swept)
+            {
+                due.insert(name.clone(), found);
+            }
+        }
+        self.sweep = stopped;
+    }
+
+    fn due_now(&self, name: &Name, moment: Moment<'_>, ask: Ask) -> Option<Due> {
+        let known = self.known.get(name)?;
+        let id = self.groups.id(known.placed);
+        let owed = self.owed.get(name).into_iter().flatten().map(|slot| self.groups.id(*slot)).collect();
+        let needs = match ask {
+            Ask::Swept => true,
+            Ask::Changed => {
+                self.needs(known, moment) || self.clashes(known, moment) || self.owes(known, &owed, moment)
+            }
+        };
+        let named = known.roster.as_ref().map(|roster| self.groups.id(roster.group));
+        needs.then(|| Due { name: name.clone(), known: known.clone(), group: id, named, owed })
+    }
+
+    /// Whether a cluster's roster has to be written, as far as its own entry tells.
+    fn needs(&self, known: &Known, moment: Moment<'_>) -> bool {
+        let id = self.groups.id(known.placed);
+        let Some(roster) = &known.roster else { return moment.table.0.contains_key(&id) };
+        if roster.group != known.placed {
+            let is_in = moment.table.0.contains_key(&id);
+            return is_in && (roster.labels != known.labels || is_open(moment.table, &id, self.groups.keys()));
+        }
+        roster.labels != known.labels
+            || roster.order.0 != moment.epoch
+            || roster.order < known.life
+            || roster.due <= moment.now
+    }
+
+    fn clashes(&self, known: &Known, moment: Moment<'_>) -> bool {
+        let tombstones = known.roster.as_ref().and_then(|roster| roster.tombstones.as_ref());
+        let group = moment.table.0.get(&self.groups.id(known.placed));
+        tombstones.zip(group).is_some_and(|(tombstones, group)| {
+            tombstones.iter().any(|t| group.services.get(&t.service) == Some(&t.incarnation))
+        })
+    }
+
+    fn owes(&self, known: &Known, owed: &BTreeSet<GroupId>, moment: Moment<'_>) -> bool {
+        let Some(roster) = &known.roster else { return false };
+        let Some(group) = moment.table.0.get(&self.groups.id(roster.group)) else { return false };
+        let has: &[Tombstone] = roster.tombstones.as_ref().map_or(&[], |t| t.as_slice());
+        let all = left_behind(moment.table, has, owed, group);
+        all.iter().any(|tombstone| !has.contains(tombstone))
+    }
+
+    /// The clusters, as far as it counts for what a change of the intent removes.
+    #[must_use]
+    pub fn population(&self, previous: &Intent, fleet: Option<&Fleet>) -> Population {
+        let mut keys = keys_of(previous);
+        let names = fleet.into_iter().flat_map(|fleet| fleet.clusters.keys()).chain(previous.clusters.keys());
+        let services = fleet.into_iter().flat_map(|fleet| fleet.services.values());
+        keys.extend(services.flat_map(|service| service.spec.clusters.keys()));
+        let named: BTreeMap<Name, Labels> = names
+            .filter_map(|name| Some((name.clone(), Labels::clone(&self.known.get(name)?.registered))))
+            .collect();
+        let classes = match keys.is_subset(self.groups.keys()) {
+            true => self.counted_classes(&named),
+            false => {
+                let mut classes: HashMap<*const Labels, (&Labels, u64)> = HashMap::new();
+                for (_, known) in self.known.iter().filter(|(name, _)| !named.contains_key(*name)) {
+                    classes.entry(Arc::as_ptr(&known.labels)).or_insert((&known.labels, 0)).1 += 1;
+                }
+                let mut merged: BTreeMap<Labels, u64> = BTreeMap::new();
+                for (labels, count) in classes.into_values() {
+                    let used = labels.iter().filter(|(key, _)| keys.contains(*key));
+                    *merged.entry(used.map(|(k, v)| (k.clone(), v.clone())).collect()).or_default() += count;
+                }
+                merged.into_iter().collect()
+            }
+        };
+        Population { classes, named }
+    }
+
+    fn counted_classes(&self, named: &BTreeMap<Name, Labels>) -> Vec<(Labels, u64)> {
+        let mut by_itself: HashMap<Slot, u64> = HashMap::new();
+        for known in named.keys().filter_map(|name| self.known.get(name)) {
+            *by_itself.entry(known.placed).or_default() += 1;
+        }
+        let label = |(key, value): (&LabelKey, &String)| {
+            (key.clone(), value.parse().expect("it was a label value before"))
+        };
+        let classes = self.groups.classes().map(|(slot, values, count)| {
+            (values.iter().map(label).collect(), count - by_itself.get(&slot).copied().unwrap_or(0))
+        });
+        classes.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The labels of a registration.
+    #[must_use]
+    pub fn registered(&self, name: &Name) -> Option<&Labels> {
+        self.known.get(name).map(|known| &*known.registered)
     }
 }
 
-async fn read(
-    objects: &Arc<dyn Objects>,
-    director: &Signers<'_>,
-    name: &Name,
-) -> Result<Option<Registered>, ObjectsError> {
-    let registration = signed::<Registration>(objects, director, record::registration(name)).await?;
-    let Some((registration, version)) = registration.filter(|(r, _)| r.cluster == *name) else {
-        return Ok(None);
-    };
-    let roster = signed::<Roster>(objects, director, record::roster(name)).await?;
-    let roster = roster.filter(|(roster, _)| roster.cluster == *name);
-    Ok(Some(Registered { registration, version, roster }))
+/// Why somebody is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Changed,
+    Swept,
 }
 
-/// A document of the record, or none if it is absent or not signed by us: storage is not believed.
-///
-/// # Errors
-/// [`ObjectsError`].
-pub async fn signed<T: Document>(
-    objects: &Arc<dyn Objects>,
-    signers: &Signers<'_>,
-    key: Key,
-) -> Result<Option<(T, Version)>, ObjectsError> {
-    let Some(stored) = objects.get(&key, 2 * SMALL_LIMIT as u64).await? else { return Ok(None) };
-    let envelope: Envelope = match serde_json::from_slice(&stored.bytes) {
-        Ok(envelope) => envelope,
-        Err(error) => {
-            warn!(%key, %error, "object in the record is not an envelope");
-            return Ok(None);
+impl Known {
+    /// Whether an entry says nothing newer.
+    #[must_use]
+    pub fn is_told_by(&self, entry: &Entry) -> bool {
+        let order = entry.roster.as_ref().map_or((0, 0), |roster| (roster.epoch, roster.sequence));
+        self.order() >= ((entry.epoch, entry.sequence), order)
+    }
+
+    fn order(&self) -> ((u64, u64), (u64, u64)) {
+        (self.life, self.roster.as_ref().map_or((0, 0), |roster| roster.order))
+    }
+}
+
+/// Values of which many are the same, each held once.
+#[derive(Debug)]
+struct Shared<T> {
+    values: BTreeSet<Arc<T>>,
+    /// With so many, those that nobody has any more are let go.
+    full: usize,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self { values: BTreeSet::new(), full: 1024 }
+    }
+}
+
+impl<T: Ord> Shared<T> {
+    fn get(&mut self, value: T) -> Arc<T> {
+        if let Some(known) = self.values.get(&value) {
+            return Arc::clone(known);
         }
-    };
-    match envelope.open(signers, SMALL_LIMIT) {
-        Ok(document) => Ok(Some((document, stored.version))),
-        Err(error) => {
-            warn!(%key, %error, "object in the record is refused");
-            Ok(None)
+        if self.values.len() >= self.full {
+            self.values.retain(|value| Arc::strong_count(value) > 1);
+            self.full = 2 * self.values.len().max(512);
         }
+        let value = Arc::new(value);
+        self.values.insert(Arc::clone(&value));
+        value
     }
 }

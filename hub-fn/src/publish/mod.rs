@@ -9,36 +9,56 @@
 //! `fleet/head`, and the one that loses decides again from what the other has written.
 
 mod agenda;
+pub mod directory;
 pub mod enrol;
+mod fetches;
+pub mod groups;
 pub mod intend;
+mod lead;
 mod look;
 pub mod members;
+mod mirrors;
 pub mod partition;
+mod removals;
+mod roll;
+mod rosters;
 pub mod settle;
+mod stand;
 pub mod state;
 pub mod sync;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farshore_shared::clock::since_epoch;
-
+use farshore_shared::digest::Digest;
+use farshore_shared::keys::KeyId;
+use farshore_shared::names::Name;
+use farshore_shared::wire::GroupId;
 use tracing::info;
 
+use crate::directory::DirectoryError;
 use crate::index::Index;
 use crate::keyring::PublisherKeys;
 use crate::objects::{Objects, ObjectsError, Version};
-use crate::record::{self, HeldChange, SourceHead};
-use crate::source::{Branch, FileSources, GitUrl};
+use crate::record::{self, Entry, HeldChange, SourceHead};
+use crate::source::{Branch, FileSources, GitUrl, Limits};
 use crate::trust::Trust;
 use agenda::Agenda;
-use look::{Look, Outcome};
+use directory::Directory;
+use fetches::Fetches;
+use lead::Leases;
+use look::Look;
 use members::Members;
+use mirrors::{Keeper, Mirrors};
 use partition::{Policy, Stamp};
 use state::{Published, StateError};
+
+pub use lead::Sharing;
+pub use stand::SourceStates;
 
 /// How often a publication is decided again after it lost a race.
 const ATTEMPTS: usize = 16;
@@ -65,6 +85,37 @@ pub struct Options {
     pub policy: Policy,
     /// How often sources are fetched that do not say it themselves.
     pub interval: Duration,
+    /// How they are fetched.
+    pub sync: SyncOptions,
+}
+
+/// How sources are fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncOptions {
+    /// How many at once.
+    pub fetches: usize,
+    /// How long a publication waits for those that it has begun to fetch: what is slower comes with a
+    /// later one.
+    pub grace: Duration,
+    /// What one fetch may take.
+    pub limits: Limits,
+    /// How many bytes all mirrors on this disk may have.
+    pub mirror_cache: u64,
+    /// Whether other publishers may share the work.
+    pub sharing: Sharing,
+}
+
+impl Default for SyncOptions {
+    /// Eight fetches, one second of grace, mirrors of 10 GiB, and nobody to share with.
+    fn default() -> Self {
+        Self {
+            fetches: 8,
+            grace: Duration::from_secs(1),
+            limits: Limits::default(),
+            mirror_cache: 10 << 30,
+            sharing: Sharing::Alone,
+        }
+    }
 }
 
 /// How thorough a step is.
@@ -85,6 +136,12 @@ pub struct StepReport {
     pub groups: usize,
     /// Rosters written.
     pub rosters: usize,
+    /// Bytes of bodies and rosters written.
+    pub bytes: u64,
+    /// Clusters that have no roster yet, or one of a group to which they do not belong any more.
+    pub moving: u64,
+    /// Whether there is more to write at once: the step was as long as a step may be.
+    pub is_unfinished: bool,
     /// Changes that wait for an approval.
     pub held: Vec<HeldChange>,
     /// Sources that could not be read.
@@ -100,6 +157,9 @@ pub enum PublishError {
     /// What was published last cannot be read back.
     #[error("reading what was published last")]
     State(#[from] StateError),
+    /// The directory of clusters.
+    #[error("keeping the directory of clusters")]
+    Directory(#[from] DirectoryError),
     /// Other publishers were faster every time.
     #[error("publishing ({ATTEMPTS} attempts lost against another publisher)")]
     Lost,
@@ -114,16 +174,43 @@ pub struct Publisher {
     keys: PublisherKeys,
     options: Options,
     members: Members,
+    /// How far the directory was read; none before it was loaded.
+    directory: Option<Directory>,
+    /// What the directory does not tell yet.
+    untold: BTreeMap<Name, Entry>,
+    /// Who was moved by what is published now, and from which group.
+    moved: Vec<(Name, GroupId)>,
+    /// Up to whom rosters were compared with the record last.
+    compared: Option<Name>,
+    /// When everybody was looked at last.
+    swept: Option<Instant>,
+    /// Tokens of which every use is taken, and by whom.
+    used_up: BTreeMap<Digest, BTreeSet<KeyId>>,
+    /// What was published last, as it was read or written.
+    published: Option<Arc<Published>>,
+    /// The head whose table follows from its intent, as this publisher has seen for itself.
+    planned: Option<Version>,
+    /// Groups whose bodies are too large to be signed, with their sizes.
+    refused: BTreeMap<GroupId, usize>,
     /// Source heads as they were last written, without their numbers.
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
     agenda: Agenda,
+    /// Which sources are this publisher's.
+    leases: Leases,
+    /// Looks that are under way, and what they brought.
+    fetches: Fetches,
+    /// The mirrors on this disk.
+    keeper: Keeper,
+    /// Everything that was declared at the last look.
+    declared: BTreeSet<String>,
     /// The head's object as this publisher saw or left it last: another one tells of another publisher.
     left: Option<Version>,
 }
 
 impl Publisher {
-    /// A publisher over a record whose trust root is that of the keys.
+    /// A publisher over a record whose trust root is that of the keys. It starts the keeper of its
+    /// mirrors, and so must be made on a runtime.
     #[must_use]
     pub fn new(
         objects: Arc<dyn Objects>,
@@ -131,8 +218,32 @@ impl Publisher {
         (trust, keys): (Trust, PublisherKeys),
         options: Options,
     ) -> Self {
-        let (members, reported, agenda) = (Members::default(), BTreeMap::new(), Agenda::default());
-        Self { objects, index, trust, keys, options, members, reported, agenda, left: None }
+        let SyncOptions { fetches, mirror_cache, sharing, .. } = options.sync;
+        let keeper = Keeper::start(Arc::clone(&objects), options.mirrors.clone(), mirror_cache);
+        Self {
+            leases: Leases::new(Arc::clone(&index), sharing),
+            fetches: Fetches::new(fetches),
+            keeper,
+            objects,
+            index,
+            trust,
+            keys,
+            members: Members::new(options.policy),
+            options,
+            directory: None,
+            untold: BTreeMap::new(),
+            moved: Vec::new(),
+            compared: None,
+            swept: None,
+            used_up: BTreeMap::new(),
+            published: None,
+            planned: None,
+            refused: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            agenda: Agenda::default(),
+            declared: BTreeSet::new(),
+            left: None,
+        }
     }
 
     /// One bounded step of due work.
@@ -140,26 +251,32 @@ impl Publisher {
     /// # Errors
     /// [`PublishError`]. A source that fails is no error: it is in the report.
     pub async fn step(&mut self, step: Step) -> Result<StepReport, PublishError> {
-        if step == Step::Enrolments && self.objects.list(record::PENDING, None, 1).await?.is_empty() {
+        if step == Step::Enrolments && !self.is_anything_due().await? {
             return Ok(StepReport::default());
         }
         let mut lowest = 0;
         for _ in 0..ATTEMPTS {
             // First what was published, then Git: what is fetched is never older than what it is
             // compared with.
-            let previous = Published::load(&self.objects, &self.trust.director()).await?;
+            let known = self.published.take();
+            let previous = Published::load_unless(known, &self.objects, &self.trust.director()).await?;
+            self.published = Some(Arc::clone(&previous));
             self.meet_members(&previous, step).await?;
             let stamp = self.stamp(&previous, lowest);
-            enrol::handle_pending(&self.objects, &self.keys, &mut self.members, stamp).await?;
-            let look = match step {
+            self.remove_asked(stamp).await?;
+            let decided = self.handle_pending(stamp).await?;
+            let mut look = match step {
                 Step::Sync => Some(self.look(&previous.intent).await?),
                 Step::Enrolments => None,
             };
-            let outcome = look.as_ref().map(Look::outcome);
-            if let Some(report) = self.publish(&previous, look, stamp).await? {
-                if let Some(outcome) = outcome {
-                    self.note(&outcome);
+            if let Some(report) = self.publish(&previous, look.as_mut(), stamp).await? {
+                if let Some(outcome) = look.as_mut().map(Look::outcome) {
+                    self.note(outcome).await;
                 }
+                for key in decided {
+                    self.objects.delete(&key).await?;
+                }
+                self.compact_directory(stamp).await?;
                 return Ok(report);
             }
             info!(sequence = stamp.sequence, "another publisher was faster: deciding again");
@@ -170,10 +287,17 @@ impl Publisher {
         Err(PublishError::Lost)
     }
 
-    /// When the next source is due by its own interval, where any is.
-    #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
-        self.agenda.next()
+    /// Whether there is work beside Git.
+    async fn is_anything_due(&self) -> Result<bool, ObjectsError> {
+        if self.is_roster_due() || !self.untold.is_empty() {
+            return Ok(true);
+        }
+        for waiting in [record::PENDING, record::REMOVALS] {
+            if !self.objects.list(waiting, None, 1).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// How many clusters are registered, as far as this publisher knows.
@@ -182,29 +306,8 @@ impl Publisher {
         self.members.len()
     }
 
-    fn note(&mut self, outcome: &Outcome) {
-        let now = Instant::now();
-        for (source, interval) in &outcome.looked {
-            match interval {
-                Some(interval) => self.agenda.looked(source, *interval, now),
-                None => self.agenda.failed(source),
-            }
-        }
-        self.agenda.keep(&outcome.declared);
-    }
-
-    /// Learns who is enrolled, and what of it is not to be believed any more.
-    async fn meet_members(&mut self, previous: &Published, step: Step) -> Result<(), ObjectsError> {
-        let version = previous.head.as_ref().map(|(_, version)| version.clone());
-        if self.left != version {
-            self.members.forget();
-            self.reported.clear();
-            self.agenda.forget();
-            self.left = version;
-        } else if step == Step::Sync {
-            self.members.compare(&self.objects, &self.trust.director()).await?;
-        }
-        self.members.refresh(&self.objects, &self.trust.director()).await
+    fn mirrors(&self) -> Mirrors {
+        self.keeper.mirrors()
     }
 
     fn stamp(&self, previous: &Published, lowest: u64) -> Stamp {

@@ -2,6 +2,10 @@
 //!
 //! A group is the clusters that have equal values for the label keys that selectors use. A group
 //! whose content did not change keeps its body, so that a commit rewrites only what it touches.
+//!
+//! When selectors begin to use another key, clusters move to other groups one after the other. Until the last one
+//! has left it, a group stays what it was for them: it is judged by the keys that told its clusters apart
+//! before, a service whose selector needs another key stays where it was, and nobody moves in.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +14,9 @@ use farshore_shared::keys::KeyId;
 use farshore_shared::names::{LabelKey, Labels, Name};
 use farshore_shared::retry::hashed_share;
 use farshore_shared::wire::{Group, GroupId, Revision, Roster, ServiceEntry, Tombstone, UnixSeconds};
+use serde_json::Value;
 
-use crate::record::{GroupRef, Intent, Table};
+use crate::record::{GroupRef, Intent, IntentService, Table};
 
 /// A registered cluster.
 #[derive(Debug, Clone)]
@@ -22,6 +27,8 @@ pub struct Member {
     pub key: KeyId,
     /// Its roster as it stands, if it has one.
     pub roster: Option<Roster>,
+    /// Groups that it left and whose services it may hold still.
+    pub owed: BTreeSet<GroupId>,
 }
 
 /// When, and as what, a publication is made.
@@ -36,7 +43,7 @@ pub struct Stamp {
 }
 
 /// How long documents live, and what sites are told about polling. All in seconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// The poll interval.
     pub poll: u64,
@@ -55,15 +62,75 @@ impl Default for Policy {
     }
 }
 
+/// How all clusters are told apart, and how many are in which group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The label keys that selectors use.
+    pub keys: BTreeSet<LabelKey>,
+    /// Every group that any cluster belongs to, or that any roster names.
+    pub groups: BTreeMap<GroupId, Standing>,
+}
+
+/// How the clusters stand to one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The label values that its clusters share; empty where none belongs to it.
+    pub values: BTreeMap<LabelKey, String>,
+    /// Clusters that belong to it.
+    pub placed: u64,
+    /// Clusters whose roster names it.
+    pub named: u64,
+    /// Clusters whose roster names it, and that belong to another one.
+    pub strangers: u64,
+}
+
+/// Which services may have changed since the table was made.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope<'a> {
+    /// Any.
+    Everything,
+    /// Those that differ from this intent, from which the table was made under the same policy.
+    Since(&'a Intent),
+}
+
 /// What is to be written.
-#[derive(Debug)]
-pub struct Publication {
+#[derive(Debug, Default)]
+pub struct Plan {
     /// New bodies.
-    pub groups: Vec<Group>,
-    /// The table. The digest of a new body is that of its content until its envelope is made.
-    pub table: Table,
-    /// New rosters. They are written after the head has moved: a roster names a group that is there.
-    pub rosters: Vec<Roster>,
+    pub bodies: Vec<Body>,
+    /// Groups whose place in the table stays, and is told otherwise.
+    pub retold: BTreeMap<GroupId, GroupRef>,
+    /// Groups that leave the table.
+    pub dropped: BTreeSet<GroupId>,
+}
+
+/// A body that is to be signed.
+#[derive(Debug, Clone)]
+pub struct Body {
+    /// Whose.
+    pub id: GroupId,
+    /// Its place in the table. The digest of the body is that of its content until its envelope is made.
+    pub reference: GroupRef,
+    /// The sequence of the body before it.
+    pub previous: Option<u64>,
+}
+
+impl Plan {
+    /// Whether the table stays as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_empty() && self.retold.is_empty() && self.dropped.is_empty()
+    }
+
+    /// The table after it.
+    #[must_use]
+    pub fn applied(&self, previous: &Table) -> Table {
+        let mut table = previous.clone();
+        table.0.retain(|id, _| !self.dropped.contains(id));
+        table.0.extend(self.retold.iter().map(|(id, reference)| (*id, reference.clone())));
+        table.0.extend(self.bodies.iter().map(|body| (body.id, body.reference.clone())));
+        table
+    }
 }
 
 /// The id of the group of clusters with these values.
@@ -73,129 +140,219 @@ pub fn group_id(values: &BTreeMap<LabelKey, String>) -> GroupId {
     Digest::of_parts(std::iter::once(b"farshore group".as_slice()).chain(parts))
 }
 
-/// Decides.
+/// The label keys that selectors use.
 #[must_use]
-pub fn partition(
-    previous: &Table,
-    intent: &Intent,
-    members: &BTreeMap<Name, Member>,
-    stamp: Stamp,
-    policy: &Policy,
-) -> Publication {
-    let keys: BTreeSet<LabelKey> = intent.services.values().flat_map(|s| s.spec.clusters.keys()).collect();
-    let placed: BTreeMap<&Name, (GroupId, BTreeMap<LabelKey, String>)> = members
-        .iter()
-        .map(|(name, member)| {
-            let values = values_of(&member.labels, &keys);
-            (name, (group_id(&values), values))
-        })
-        .collect();
-    let mut publication =
-        Publication { groups: vec![], table: kept_for_rosters(previous, members, stamp), rosters: vec![] };
-    // Every member of a group shares its values, and so its labels as far as selectors look.
-    let groups: BTreeMap<GroupId, &BTreeMap<LabelKey, String>> =
-        placed.values().map(|(id, values)| (*id, values)).collect();
-    for (id, values) in groups {
-        place(&mut publication, previous.0.get(&id), (id, values), intent, stamp, policy);
-    }
-    for (name, member) in members {
-        let id = placed[name].0;
-        if let Some(roster) = roster((name, member), id, (previous, &publication.table), stamp, policy) {
-            publication.rosters.push(roster);
-        }
-    }
-    publication
+pub fn keys_of(intent: &Intent) -> BTreeSet<LabelKey> {
+    intent.services.values().flat_map(|service| service.spec.clusters.keys()).collect()
 }
 
-fn values_of(labels: &Labels, keys: &BTreeSet<LabelKey>) -> BTreeMap<LabelKey, String> {
+/// The values that place a cluster with these labels.
+#[must_use]
+pub fn values_of(labels: &Labels, keys: &BTreeSet<LabelKey>) -> BTreeMap<LabelKey, String> {
     let used = labels.iter().filter(|(key, _)| keys.contains(*key));
     used.map(|(key, value)| (key.clone(), value.as_str().to_owned())).collect()
 }
 
-/// Groups that some roster names stay until that roster has moved. Any other stays until its body has
-/// expired: a roster that another publisher is writing just now may name it, and what it left there
-/// has to be known when it moves on.
-fn kept_for_rosters(previous: &Table, members: &BTreeMap<Name, Member>, stamp: Stamp) -> Table {
-    let named: BTreeSet<GroupId> =
-        members.values().filter_map(|member| member.roster.as_ref().map(|roster| roster.group)).collect();
-    let kept = previous.0.iter().filter(|(id, group)| named.contains(*id) || group.expires > stamp.now);
-    Table(kept.map(|(id, group)| (*id, group.clone())).collect())
+/// Decides which bodies are signed, and what becomes of the table.
+#[must_use]
+pub fn plan(
+    previous: &Table,
+    (intent, scope): (&Intent, Scope<'_>),
+    placement: &Placement,
+    stamp: Stamp,
+    policy: &Policy,
+) -> Plan {
+    let services = Services::of(intent, scope);
+    let mut plan = Plan::default();
+    let empty = Standing::default();
+    let ids: BTreeSet<&GroupId> = placement.groups.keys().chain(previous.0.keys()).collect();
+    for id in ids {
+        let before = previous.0.get(id);
+        let standing = placement.groups.get(id).unwrap_or(&empty);
+        if standing.placed + standing.named == 0 {
+            // It stays until its body has expired: a roster that another publisher is writing just now may
+            // name it, and what that cluster left there has to be known when it moves on.
+            if before.is_some_and(|before| before.expires <= stamp.now) {
+                plan.dropped.insert(*id);
+            }
+            continue;
+        }
+        let Some(judged) = Judged::new(before, standing, &placement.keys) else { continue };
+        let is_old = |before: &GroupRef| {
+            before.expires <= stamp.now + policy.group_life / 2 || before.keys.as_ref() != Some(judged.keys)
+        };
+        if before.is_none_or(is_old) || services.may_touch(&judged) {
+            place(&mut plan, (*id, before), &judged, &services, (stamp, policy));
+        }
+    }
+    plan
+}
+
+/// A group, and how its clusters are told apart.
+struct Judged<'a> {
+    before: Option<&'a GroupRef>,
+    values: &'a BTreeMap<LabelKey, String>,
+    labels: Labels,
+    keys: &'a BTreeSet<LabelKey>,
+}
+
+impl<'a> Judged<'a> {
+    /// None where clusters have rosters of a group that the table does not know: there is nothing to say.
+    fn new(
+        before: Option<&'a GroupRef>,
+        standing: &'a Standing,
+        keys: &'a BTreeSet<LabelKey>,
+    ) -> Option<Self> {
+        let is_left = standing.strangers > 0;
+        let old_keys = before.and_then(|before| before.keys.as_ref());
+        let (values, keys) = match (before, old_keys) {
+            (Some(before), Some(old)) if is_left && old != keys => (&before.values, old),
+            (Some(before), _) if standing.placed == 0 => (&before.values, keys),
+            (None, _) if standing.placed == 0 => return None,
+            _ => (&standing.values, keys),
+        };
+        let label = |(key, value): (&LabelKey, &String)| {
+            (key.clone(), value.parse().expect("it was a label value before"))
+        };
+        Some(Self { before, values, labels: values.iter().map(label).collect(), keys })
+    }
+}
+
+/// The services that are published, each with what a body says of it.
+struct Services<'a> {
+    all: BTreeMap<&'a Name, Published<'a>>,
+    /// Those that may have changed; none is any.
+    touched: Option<BTreeSet<&'a Name>>,
+}
+
+struct Published<'a> {
+    service: &'a IntentService,
+    keys: BTreeSet<LabelKey>,
+    incarnation: u64,
+    content: Digest,
+}
+
+impl<'a> Services<'a> {
+    fn of(intent: &'a Intent, scope: Scope<'a>) -> Self {
+        let published = |(name, service): (&'a Name, &'a IntentService)| {
+            let value = entry(name, service)?;
+            let content = Digest::of(&serde_json::to_vec(&value).expect("an entry has string keys only"));
+            let incarnation = service.published.as_ref()?.incarnation;
+            let keys = service.spec.clusters.keys();
+            Some((name, Published { service, keys, incarnation, content }))
+        };
+        let touched = match scope {
+            Scope::Everything => None,
+            Scope::Since(before) => {
+                let names = intent.services.keys().chain(before.services.keys());
+                Some(names.filter(|name| before.services.get(*name) != intent.services.get(*name)).collect())
+            }
+        };
+        // With nothing touched, only groups that are new or old are looked at.
+        Self { all: intent.services.iter().filter_map(published).collect(), touched }
+    }
+
+    fn may_touch(&self, group: &Judged<'_>) -> bool {
+        let Some(touched) = &self.touched else { return true };
+        let had = |name: &Name| group.before.is_some_and(|before| before.services.contains_key(name));
+        touched.iter().any(|name| had(name) || self.all.get(*name).is_some_and(|p| p.is_for(name, group)))
+    }
+
+    fn for_group<'s>(&'s self, group: &'s Judged<'_>) -> impl Iterator<Item = (&'a Name, &'s Published<'a>)> + 's {
+        self.all.iter().filter(|(name, p)| p.is_for(name, group)).map(|(name, p)| (*name, p))
+    }
+}
+
+impl Published<'_> {
+    fn is_for(&self, name: &Name, group: &Judged<'_>) -> bool {
+        if self.keys.is_subset(group.keys) {
+            return self.service.spec.clusters.matches(&group.labels);
+        }
+        // It cannot be told for clusters of whom only other labels are known: it stays where it was.
+        group.before.is_some_and(|before| before.services.get(name) == Some(&self.incarnation))
+    }
 }
 
 fn place(
-    publication: &mut Publication,
-    before: Option<&GroupRef>,
-    (id, values): (GroupId, &BTreeMap<LabelKey, String>),
-    intent: &Intent,
-    stamp: Stamp,
-    policy: &Policy,
+    plan: &mut Plan,
+    (id, before): (GroupId, Option<&GroupRef>),
+    group: &Judged<'_>,
+    services: &Services<'_>,
+    (stamp, policy): (Stamp, &Policy),
 ) {
-    let entries = entries_for(intent, values);
-    let services: BTreeMap<Name, u64> = entries.iter().map(|e| (e.name.clone(), e.incarnation)).collect();
-    let tombstones = before.map(|before| tombstones(&before.tombstones, &before.services, &services));
-    let tombstones = tombstones.unwrap_or_default();
-    let group = Group {
-        group: id,
-        epoch: stamp.epoch,
-        sequence: stamp.sequence,
-        issued: stamp.now,
-        expires: stamp.now + policy.group_life,
-        previous: before.map(|before| before.sequence),
-        poll_seconds: policy.poll,
-        services: entries.iter().map(ServiceEntry::to_value).collect(),
-        tombstones: tombstones.clone(),
-        critical: vec![],
-    };
-    let content = content_of(&group);
-    let fresh =
-        |before: &&GroupRef| before.content == content && before.expires > stamp.now + policy.group_life / 2;
-    let reference = match before.filter(fresh) {
-        Some(before) => before.clone(),
-        None => GroupRef {
-            values: values.clone(),
-            sequence: group.sequence,
-            digest: content,
-            content,
-            expires: group.expires,
-            services,
-            tombstones,
-        },
-    };
-    if reference.sequence == stamp.sequence {
-        publication.groups.push(group);
+    let mut said = Vec::new();
+    let mut incarnations = BTreeMap::new();
+    for (name, published) in services.for_group(group) {
+        said.push(published.content);
+        incarnations.insert(name.clone(), published.incarnation);
     }
-    publication.table.0.insert(id, reference);
+    let tombstones = before.map(|before| tombstones(&before.tombstones, &before.services, &incarnations));
+    let tombstones = tombstones.unwrap_or_default();
+    let content = content_of(&said, &tombstones, stamp, policy);
+    let keys = Some(group.keys.clone());
+    let is_fresh =
+        |before: &&GroupRef| before.content == content && before.expires > stamp.now + policy.group_life / 2;
+    if let Some(before) = before.filter(is_fresh) {
+        if before.keys != keys {
+            plan.retold.insert(id, GroupRef { keys, ..before.clone() });
+        }
+        return;
+    }
+    let reference = GroupRef {
+        values: group.values.clone(),
+        keys,
+        sequence: stamp.sequence,
+        digest: content,
+        content,
+        expires: stamp.now + policy.group_life,
+        services: incarnations,
+        tombstones,
+    };
+    plan.bodies.push(Body { id, reference, previous: before.map(|before| before.sequence) });
 }
 
 /// What a body says, without its sequence and times.
-fn content_of(group: &Group) -> Digest {
-    let said = (&group.services, &group.tombstones, group.poll_seconds, group.epoch);
-    Digest::of(&serde_json::to_vec(&said).expect("entries and tombstones have string keys only"))
+fn content_of(services: &[Digest], tombstones: &[Tombstone], stamp: Stamp, policy: &Policy) -> Digest {
+    let said = (services, tombstones, policy.poll, stamp.epoch);
+    Digest::of(&serde_json::to_vec(&said).expect("digests and tombstones have string keys only"))
 }
 
-fn entries_for(intent: &Intent, values: &BTreeMap<LabelKey, String>) -> Vec<ServiceEntry> {
-    let labels: Labels =
-        values.iter().map(|(k, v)| (k.clone(), v.parse().expect("it was a label value before"))).collect();
-    let matching = intent.services.iter().filter(|(_, service)| service.spec.clusters.matches(&labels));
-    matching
-        .filter_map(|(name, service)| {
-            let published = service.published.as_ref()?;
-            let spec = &service.spec;
-            let source = published.made.source.clone();
-            Some(ServiceEntry {
-                name: name.clone(),
-                incarnation: published.incarnation,
-                revision: Revision { source, commit: published.commit.clone() },
-                artifact: published.artifact.clone(),
-                path: published.made.path.to_string(),
-                renderer: service.renderer(published).clone().into(),
-                namespace: spec.namespace.as_ref().map(ToString::to_string),
-                depends_on: spec.depends_on.clone(),
-                prune: spec.prune.unwrap_or_default(),
-                critical: vec![],
-            })
-        })
-        .collect()
+/// The body itself. It is made when it is written, so that no more than a few are in memory.
+#[must_use]
+pub fn body(intent: &Intent, body: &Body, stamp: Stamp, policy: &Policy) -> Group {
+    let said = body.reference.services.keys();
+    let said = said.filter_map(|name| entry(name, intent.services.get(name)?));
+    Group {
+        group: body.id,
+        epoch: stamp.epoch,
+        sequence: body.reference.sequence,
+        issued: stamp.now,
+        expires: body.reference.expires,
+        previous: body.previous,
+        poll_seconds: policy.poll,
+        services: said.collect(),
+        tombstones: body.reference.tombstones.clone(),
+        critical: vec![],
+    }
+}
+
+fn entry(name: &Name, service: &IntentService) -> Option<Value> {
+    let published = service.published.as_ref()?;
+    let spec = &service.spec;
+    let source = published.made.source.clone();
+    let entry = ServiceEntry {
+        name: name.clone(),
+        incarnation: published.incarnation,
+        revision: Revision { source, commit: published.commit.clone() },
+        artifact: published.artifact.clone(),
+        path: published.made.path.to_string(),
+        renderer: service.renderer(published).clone().into(),
+        namespace: spec.namespace.as_ref().map(ToString::to_string),
+        depends_on: spec.depends_on.clone(),
+        prune: spec.prune.unwrap_or_default(),
+        critical: vec![],
+    };
+    Some(entry.to_value())
 }
 
 /// The tombstones after a step from `before` to `after`: the old ones, and what left, without what is
@@ -211,46 +368,72 @@ fn tombstones(
     all.into_iter().filter(|t| after.get(&t.service) != Some(&t.incarnation)).collect()
 }
 
-fn roster(
+/// How long before it expires a cluster's roster is signed again: at an age between a quarter and three
+/// quarters of its life, by the name's hash, so that a fleet enrolled in one night is not signed again in one.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "seconds of some weeks"
+)]
+pub fn margin(name: &Name, policy: &Policy) -> u64 {
+    let share = hashed_share(&["roster", name.as_str()]);
+    policy.roster_life / 4 + (policy.roster_life as f64 / 2.0 * share) as u64
+}
+
+/// Whether a cluster that only other selectors bring here may get a roster of this group: not while those who are
+/// in it are told apart by other keys than are in use. Nobody waits for each other in a ring by that: such a move is
+/// from a group to one whose values are more. A cluster whose labels changed does not wait.
+#[must_use]
+pub fn is_open(table: &Table, group: &GroupId, keys: &BTreeSet<LabelKey>) -> bool {
+    table.0.get(group).is_some_and(|group| group.keys.as_ref() == Some(keys))
+}
+
+/// The services that a cluster may hold from groups which it left, as tombstones, without what it has now.
+#[must_use]
+pub fn left_behind<'a>(
+    table: &Table,
+    old: impl IntoIterator<Item = &'a Tombstone>,
+    left: impl IntoIterator<Item = &'a GroupId>,
+    now_in: &GroupRef,
+) -> Vec<Tombstone> {
+    let mut all: BTreeSet<Tombstone> = old.into_iter().cloned().collect();
+    for group in left.into_iter().filter_map(|group| table.0.get(group)) {
+        all.extend(tombstones(&group.tombstones, &group.services, &now_in.services));
+    }
+    all.into_iter().filter(|t| now_in.services.get(&t.service) != Some(&t.incarnation)).collect()
+}
+
+/// The roster that a cluster of this group needs, where it is not the one that it has.
+#[must_use]
+pub fn roster(
     (name, member): (&Name, &Member),
-    group: GroupId,
-    (previous, table): (&Table, &Table),
+    (group, keys): (GroupId, &BTreeSet<LabelKey>),
+    table: &Table,
     stamp: Stamp,
     policy: &Policy,
 ) -> Option<Roster> {
-    let now_in = table.0.get(&group).expect("every member's group was placed");
+    // None where its body was refused, and so never published.
+    let now_in = table.0.get(&group)?;
     let before = member.roster.as_ref();
-    // Signed again at an age between a quarter and half of its life, by the name's hash, so that a
-    // fleet enrolled in one night is not signed again in one night.
-    let share = hashed_share(&["roster", name.as_str()]);
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "seconds of some weeks"
-    )]
-    let margin = policy.roster_life / 2 + (policy.roster_life as f64 / 4.0 * share) as u64;
+    let moved = before.map(|before| before.group).filter(|left| *left != group);
+    let has_same_labels = before.is_some_and(|before| before.labels == member.labels);
+    if moved.is_some() && has_same_labels && !is_open(table, &group, keys) {
+        return None;
+    }
+    let old = before.map_or(&[][..], |before| &before.tombstones);
+    let left: BTreeSet<GroupId> = member.owed.iter().copied().chain(moved).filter(|l| *l != group).collect();
+    let tombstones = left_behind(table, old, &left, now_in);
     let is_current = before.is_some_and(|before| {
         before.group == group
             && before.labels == member.labels
             && before.key == member.key
             && before.epoch == stamp.epoch
-            && before.expires > stamp.now + margin
-            && before.tombstones.iter().all(|t| now_in.services.get(&t.service) != Some(&t.incarnation))
+            && before.expires > stamp.now + margin(name, policy)
+            && before.tombstones == tombstones
     });
-    if is_current {
-        return None;
-    }
-    let moved = before.filter(|before| before.group != group);
-    let carried = match (before, moved.and_then(|before| previous.0.get(&before.group))) {
-        (Some(before), Some(left)) => {
-            let old: Vec<_> = before.tombstones.iter().chain(&left.tombstones).cloned().collect();
-            tombstones(&old, &left.services, &now_in.services)
-        }
-        (Some(before), None) => tombstones(&before.tombstones, &BTreeMap::new(), &now_in.services),
-        (None, _) => vec![],
-    };
-    Some(Roster {
+    (!is_current).then(|| Roster {
         cluster: name.clone(),
         key: member.key,
         group,
@@ -260,7 +443,7 @@ fn roster(
         issued: stamp.now,
         expires: stamp.now + policy.roster_life,
         labels: member.labels.clone(),
-        tombstones: carried,
+        tombstones,
         max_delay_seconds: policy.max_delay,
         critical: vec![],
     })

@@ -12,7 +12,7 @@ use farshore_shared::wire::Artifact;
 use crate::record::{FLEET, HeldChange, Intent, Made, Published, SourceState};
 
 /// What was seen of one source, and made of its services.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum SourceSeen {
     /// It could not be fetched.
     Failed(String),

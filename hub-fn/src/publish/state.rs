@@ -8,7 +8,7 @@ use farshore_shared::dsse::{Envelope, Refused, Signers};
 use futures::future::try_join_all;
 use serde::de::DeserializeOwned;
 
-use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Version};
+use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Stored, Version};
 use crate::record::{self, Head, Intent, Table};
 
 /// The most bytes of the head.
@@ -54,14 +54,38 @@ pub enum StateError {
 }
 
 impl Published {
+    /// Reads what is published, unless it is what is known already.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub async fn load_unless(
+        known: Option<Arc<Self>>,
+        objects: &Arc<dyn Objects>,
+        director: &Signers<'_>,
+    ) -> Result<Arc<Self>, StateError> {
+        let stored = objects.get(&record::head(), HEAD_LIMIT as u64).await?;
+        let version = |of: &Arc<Self>| of.head.as_ref().map(|(_, version)| version.clone());
+        match known.filter(|known| version(known) == stored.as_ref().map(|stored| stored.version.clone())) {
+            Some(known) => Ok(known),
+            None => Ok(Arc::new(Self::of(stored, objects, director).await?)),
+        }
+    }
+
     /// Reads head, intent and table.
     ///
     /// # Errors
     /// [`StateError`]. Nothing of an unsigned or damaged record is taken over.
     pub async fn load(objects: &Arc<dyn Objects>, director: &Signers<'_>) -> Result<Self, StateError> {
-        let Some(stored) = objects.get(&record::head(), HEAD_LIMIT as u64).await? else {
-            return Ok(Self::default());
-        };
+        let stored = objects.get(&record::head(), HEAD_LIMIT as u64).await?;
+        Self::of(stored, objects, director).await
+    }
+
+    async fn of(
+        head: Option<Stored>,
+        objects: &Arc<dyn Objects>,
+        director: &Signers<'_>,
+    ) -> Result<Self, StateError> {
+        let Some(stored) = head else { return Ok(Self::default()) };
         let envelope: Envelope = parse(&record::head(), &stored.bytes)?;
         let head: Head = envelope.open(director, HEAD_LIMIT).map_err(StateError::Head)?;
         let intent = addressed(objects, record::intent(head.intent), head.intent).await?;

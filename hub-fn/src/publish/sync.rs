@@ -11,12 +11,13 @@ use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
 use tokio::sync::mpsc;
+use tracing::debug;
 
 use super::settle::{Content, SourceSeen};
 use crate::artifact::{self, Closure, Kind, Packed, TreePath};
 use crate::declare::{self, Reading, RendererSpec, ServiceSpec};
 use crate::record::{HeldChange, HoldCause, Published};
-use crate::source::{Branch, CommitId, Descent, FileSources, GitUrl, Limits, Mirror, SourceError};
+use crate::source::{Branch, CommitId, Descent, FileSources, GitUrl, Limits, Mirror, Reach, SourceError};
 
 /// The most files of a fleet repository that are looked at.
 const FLEET_FILES: usize = 100_000;
@@ -37,26 +38,37 @@ pub struct Place {
 }
 
 impl Place {
-    fn open(&self) -> Result<Mirror, SourceError> {
+    /// The folder of its mirror.
+    pub(super) fn folder(&self) -> PathBuf {
         // By address, so that a source that moved begins with a new mirror.
         let id = Digest::of_parts([self.name.as_bytes(), self.url.as_str().as_bytes()]);
-        Mirror::open(&self.mirrors.join(format!("{}-{}", self.name, id.short())))
+        self.mirrors.join(format!("{}-{}", self.name, id.short()))
     }
 
-    fn fetch(&self, mirror: &mut Mirror) -> Result<CommitId, String> {
+    /// Whether it is on another machine, as far as its address tells.
+    pub(super) fn is_remote(&self) -> bool {
+        self.url.reach() == Reach::Http
+    }
+
+    fn open(&self) -> Result<Mirror, SourceError> {
+        Mirror::open(&self.folder())
+    }
+
+    /// Fetches the newest commit, and before that keeps the published one from going: descent is told by
+    /// it, also after a force-push.
+    fn fetch(
+        &self,
+        mirror: &mut Mirror,
+        published: Option<&str>,
+        limits: &Limits,
+    ) -> Result<CommitId, String> {
         self.url.check(self.files).map_err(|error| error.to_string())?;
-        mirror.fetch(&self.url, &self.branch, &Limits::default()).map_err(|error| chain(&error))
-    }
-
-    /// Keeps a published commit from being collected.
-    ///
-    /// # Errors
-    /// [`SourceError`].
-    pub fn keep(&self, commit: &str) -> Result<(), SourceError> {
-        match commit.parse() {
-            Ok(commit) => self.open()?.keep(&commit),
-            Err(_) => Ok(()),
+        if let Some(Ok(commit)) = published.map(str::parse)
+            && let Err(error) = mirror.keep(&commit)
+        {
+            debug!(source = self.name, error = %chain(&error), "published commit is not in the mirror");
         }
+        mirror.fetch(&self.url, &self.branch, limits).map_err(|error| chain(&error))
     }
 }
 
@@ -77,9 +89,9 @@ pub struct FleetFetched {
 ///
 /// # Errors
 /// What a person should know, in one line.
-pub fn fleet(place: &Place, published: Option<&str>) -> Result<FleetFetched, String> {
+pub fn fleet(place: &Place, published: Option<&str>, limits: &Limits) -> Result<FleetFetched, String> {
     let mut mirror = place.open().map_err(|error| chain(&error))?;
-    let commit = place.fetch(&mut mirror)?;
+    let commit = place.fetch(&mut mirror, published, limits)?;
     let descent = descent(&mirror, published, &commit)?;
     let tree = mirror.tree(&commit).map_err(|error| chain(&error))?;
     let listed = tree.list(&TreePath::root(), FLEET_FILES).map_err(|error| chain(&error))?;
@@ -136,6 +148,8 @@ pub enum Wanted<'a> {
         pairs: u64,
         /// Whether a change that does not descend was approved.
         is_approved: &'a (dyn Fn(&HeldChange) -> bool + Sync),
+        /// What the fetch may take.
+        limits: &'a Limits,
     },
     /// This one, which is in the mirror already: the accepted commit of the fleet repository.
     Accepted(&'a str),
@@ -165,8 +179,8 @@ fn try_source(
     let mut mirror = place.open().map_err(|error| chain(&error))?;
     let commit = match wanted {
         Wanted::Accepted(commit) => commit.parse().map_err(|error| format!("{error}"))?,
-        Wanted::Newest { published, pairs, is_approved } => {
-            let commit = place.fetch(&mut mirror)?;
+        Wanted::Newest { published, pairs, is_approved, limits } => {
+            let commit = place.fetch(&mut mirror, *published, limits)?;
             let descends = matches!(descent(&mirror, *published, &commit)?, Descent::Same | Descent::Forward);
             let to = commit.to_string();
             let held = HeldChange::new(&place.name, *published, &to, HoldCause::NotDescending, 0, *pairs);

@@ -1,80 +1,125 @@
 //! Writing a publication: immutable bodies first, then the head once, then rosters and source heads.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
-use farshore_shared::exit::chain;
-use farshore_shared::wire::Group;
+use farshore_shared::wire::{DESIRED_LIMIT, GroupId, SMALL_LIMIT};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{debug, info, warn};
 
-use super::look::{self, Look};
-use super::partition::{Publication, Stamp, partition};
+use super::look::Look;
+use super::partition::{self, Body, Plan, Scope, Stamp, plan};
 use super::settle::{SourceReport, settle};
 use super::state::{BODY_LIMIT, Published, put_addressed};
-use super::{PublishError, Publisher, StepReport, sync};
-use crate::index::Entry;
+use super::{PublishError, Publisher, StepReport};
+use crate::index::{Entry, News};
 use crate::objects::{Condition, Key, ObjectsError, PutOutcome, update};
-use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, Table};
+use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, TABLE_SHARDS, Table};
 
 /// How many bodies are written at once.
 const IN_FLIGHT: usize = 16;
+
+/// The most bytes of a body in its envelope: with its roster it has to fit one answer.
+const GROUP_LIMIT: usize = DESIRED_LIMIT - 2 * SMALL_LIMIT;
+
+/// How one body was written.
+enum Sealed {
+    Stored(GroupId, Digest, usize),
+    TooLarge(GroupId, usize),
+    /// Another publisher has used the same sequence.
+    Taken,
+}
 
 impl Publisher {
     /// Decides and writes; none if another publisher was faster.
     pub(super) async fn publish(
         &mut self,
-        previous: &Published,
-        look: Option<Look>,
+        previous: &Arc<Published>,
+        look: Option<&mut Look>,
         stamp: Stamp,
     ) -> Result<Option<StepReport>, PublishError> {
         let (intent, reports) = match look {
-            None => (previous.intent.clone(), None),
+            None => (Cow::Borrowed(&previous.intent), None),
             Some(look) => {
-                let mut intent = look.intended.intent.clone();
+                let mut intent = look.intent.clone();
                 let mut reports = settle(&mut intent, &look.seen, stamp.sequence);
-                merge_fleet_report(&mut reports, &look);
-                (intent, Some(reports))
+                look.complete(&mut reports);
+                (Cow::Owned(intent), Some(reports))
             }
         };
-        let members = self.members.members(&intent);
-        let mut publication = partition(&previous.table, &intent, &members, stamp, &self.options.policy);
-        let mut report = StepReport { groups: publication.groups.len(), ..StepReport::default() };
-        if intent != previous.intent || publication.table != previous.table || previous.head.is_none() {
-            if !self.move_head(previous, &intent, &mut publication, stamp).await? {
-                return Ok(None);
-            }
-            report.published = Some(stamp.sequence);
-            info!(sequence = stamp.sequence, groups = report.groups, "published");
-        }
-        report.rosters = self.write_rosters(publication).await?;
-        if let Some(reports) = reports {
+        self.members.place(&intent);
+        let mut report = StepReport::default();
+        let Some(current) = self.publish_groups(previous, &intent, stamp, &mut report).await? else {
+            return Ok(None);
+        };
+        self.write_rosters(&current.table, stamp, &mut report).await?;
+        if let Some(mut reports) = reports {
+            self.merge_refused(&mut reports);
             (report.held, report.failed) = self.write_source_heads(&intent, reports, stamp).await?;
-            self.keep_commits(&intent).await;
         }
         Ok(Some(report))
     }
 
-    /// Writes every body, then moves the one pointer; false if it was moved by somebody else.
+    /// Publishes what the intent says of groups, where that is anything new; none if the head was moved by
+    /// somebody else.
+    async fn publish_groups(
+        &mut self,
+        previous: &Arc<Published>,
+        intent: &Intent,
+        stamp: Stamp,
+        report: &mut StepReport,
+    ) -> Result<Option<Arc<Published>>, PublishError> {
+        let version = previous.head.as_ref().map(|(_, version)| version.clone());
+        let is_new = *intent != previous.intent;
+        let is_planned = self.planned.is_some() && self.planned == version;
+        let scope = match is_planned && (self.refused.is_empty() || !is_new) {
+            true => Scope::Since(&previous.intent),
+            false => Scope::Everything,
+        };
+        if matches!(scope, Scope::Everything) {
+            self.refused.clear();
+        }
+        let placement = self.members.placement();
+        let mut plan = plan(&previous.table, (intent, scope), &placement, stamp, &self.options.policy);
+        if !self.write_groups(intent, &mut plan, stamp, report).await? {
+            return Ok(None);
+        }
+        if !is_new && plan.is_empty() && previous.head.is_some() {
+            self.planned = version;
+            return Ok(Some(Arc::clone(previous)));
+        }
+        let current = self.move_head(previous, intent, &plan, stamp).await?;
+        if current.is_some() {
+            report.published = Some(stamp.sequence);
+            info!(sequence = stamp.sequence, groups = report.groups, "published");
+        }
+        Ok(current)
+    }
+
+    /// Moves the one pointer; none if it was moved by somebody else.
     async fn move_head(
         &mut self,
         previous: &Published,
         intent: &Intent,
-        publication: &mut Publication,
+        plan: &Plan,
         stamp: Stamp,
-    ) -> Result<bool, PublishError> {
-        if !self.write_groups(publication).await? {
-            return Ok(false);
-        }
-        let bytes = serde_json::to_vec(intent).expect("an intent has string keys only");
-        let intent = put_addressed(&self.objects, bytes, record::intent).await?;
-        let shards = publication.table.shards().into_iter().map(|shard: Table| {
-            let bytes = serde_json::to_vec(&shard).expect("a table has string keys only");
-            put_addressed(&self.objects, bytes, record::table)
-        });
-        let tables = stream::iter(shards.collect::<Vec<_>>()).buffered(IN_FLIGHT).try_collect().await?;
-        let head = Head { epoch: stamp.epoch, sequence: stamp.sequence, issued: stamp.now, intent, tables };
+    ) -> Result<Option<Arc<Published>>, PublishError> {
+        let table = plan.applied(&previous.table);
+        let before = previous.head.as_ref().map(|(head, _)| head);
+        let digest = match before {
+            Some(head) if *intent == previous.intent => head.intent,
+            _ => {
+                let bytes = serde_json::to_vec(intent).expect("an intent has string keys only");
+                put_addressed(&self.objects, bytes, record::intent).await?
+            }
+        };
+        let tables = self.write_table(&table, plan, before).await?;
+        let (epoch, sequence, issued) = (stamp.epoch, stamp.sequence, stamp.now);
+        let head = Head { epoch, sequence, issued, intent: digest, tables };
         let condition = match &previous.head {
             Some((_, version)) => Condition::Matches(version.clone()),
             None => Condition::Absent,
@@ -82,47 +127,105 @@ impl Publisher {
         let bytes = Bytes::from(Envelope::seal(&head, &[&self.keys.director]).to_bytes());
         match self.objects.put(&record::head(), bytes.clone(), condition).await? {
             PutOutcome::Stored(version) => {
-                self.left = Some(version);
-                self.tell_index(&record::head(), head.sequence, bytes).await;
-                Ok(true)
+                (self.left, self.planned) = (Some(version.clone()), Some(version.clone()));
+                let current = Published { head: Some((head, version)), intent: intent.clone(), table };
+                let current = Arc::new(current);
+                self.published = Some(Arc::clone(&current));
+                self.tell_index(&record::head(), sequence, bytes).await;
+                self.tell(&News::Head { sequence }).await;
+                Ok(Some(current))
             }
-            PutOutcome::Conflict => Ok(false),
+            PutOutcome::Conflict => Ok(None),
         }
     }
 
-    /// Signs and writes the new bodies; false if another publisher has used the same sequence.
-    async fn write_groups(&self, publication: &mut Publication) -> Result<bool, PublishError> {
-        let sign =
-            |group: &Group| (group.group, group.sequence, Envelope::seal(group, &[&self.keys.director]));
-        let signed: Vec<_> = publication.groups.iter().map(sign).collect();
-        for (id, _, envelope) in &signed {
-            if let Some(reference) = publication.table.0.get_mut(id) {
-                reference.digest = envelope.digest();
+    /// Writes the shards of the table that changed.
+    async fn write_table(
+        &self,
+        table: &Table,
+        plan: &Plan,
+        before: Option<&Head>,
+    ) -> Result<Vec<Digest>, ObjectsError> {
+        let changed = plan.dropped.iter().chain(plan.retold.keys()).chain(plan.bodies.iter().map(|b| &b.id));
+        let changed: BTreeSet<usize> = changed.map(Table::shard_of).collect();
+        let known = before.map(|head| &head.tables).filter(|tables| tables.len() == TABLE_SHARDS);
+        let shards = (0..TABLE_SHARDS).map(|n| {
+            let known = known.filter(|_| !changed.contains(&n)).map(|tables| tables[n]);
+            async move {
+                match known {
+                    Some(digest) => Ok(digest),
+                    None => {
+                        let shard = serde_json::to_vec(&table.shard(n)).expect("a table has string keys only");
+                        put_addressed(&self.objects, shard, record::table).await
+                    }
+                }
             }
-        }
-        let writes = signed.into_iter().map(|(id, sequence, envelope)| async move {
-            let bytes = Bytes::from(envelope.to_bytes());
-            self.objects.put(&record::group(id, sequence), bytes, Condition::Absent).await
         });
-        let outcomes: Vec<PutOutcome> =
-            stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT).try_collect().await?;
-        Ok(outcomes.iter().all(|outcome| matches!(outcome, PutOutcome::Stored(_))))
+        stream::iter(shards.collect::<Vec<_>>()).buffered(IN_FLIGHT).try_collect().await
     }
 
-    async fn write_rosters(&mut self, publication: Publication) -> Result<usize, PublishError> {
-        let mut written = 0;
-        for roster in publication.rosters {
-            let (key, sequence) = (record::roster(&roster.cluster), roster.sequence);
-            let signed = self.members.write_roster(&self.objects, &self.keys.director, roster).await?;
-            if let Some(envelope) = signed {
-                self.tell_index(&key, sequence, Bytes::from(envelope.to_bytes())).await;
-                written += 1;
+    /// Signs and writes the new bodies; false if another publisher has used the same sequence. A body that no site
+    /// would accept is not signed: its group stays as it is.
+    async fn write_groups(
+        &mut self,
+        intent: &Intent,
+        plan: &mut Plan,
+        stamp: Stamp,
+        report: &mut StepReport,
+    ) -> Result<bool, PublishError> {
+        let this = &*self;
+        let writes = plan.bodies.iter().map(|body| this.write_group(intent, body, stamp));
+        let sealed: Vec<Sealed> =
+            stream::iter(writes.collect::<Vec<_>>()).buffered(IN_FLIGHT).try_collect().await?;
+        let mut digests = BTreeMap::new();
+        for sealed in sealed {
+            match sealed {
+                Sealed::Taken => return Ok(false),
+                Sealed::TooLarge(id, size) => drop(self.refused.insert(id, size)),
+                Sealed::Stored(id, digest, size) => {
+                    self.refused.remove(&id);
+                    report.groups += 1;
+                    report.bytes += size as u64;
+                    digests.insert(id, digest);
+                }
             }
         }
-        Ok(written)
+        plan.bodies.retain(|body| digests.contains_key(&body.id));
+        for body in &mut plan.bodies {
+            body.reference.digest = digests[&body.id];
+        }
+        Ok(true)
     }
 
-    async fn tell_index(&self, key: &Key, version: u64, bytes: Bytes) {
+    async fn write_group(&self, intent: &Intent, body: &Body, stamp: Stamp) -> Result<Sealed, ObjectsError> {
+        let group = partition::body(intent, body, stamp, &self.options.policy);
+        let bytes = Bytes::from(Envelope::seal(&group, &[&self.keys.director]).to_bytes());
+        let (id, digest, size) = (body.id, Digest::of(&bytes), bytes.len());
+        if size > GROUP_LIMIT {
+            warn!(group = %id, size, limit = GROUP_LIMIT, "body of a group is too large and is not signed");
+            return Ok(Sealed::TooLarge(id, size));
+        }
+        let key = record::group(id, body.reference.sequence);
+        Ok(match self.objects.put(&key, bytes, Condition::Absent).await? {
+            PutOutcome::Stored(_) => Sealed::Stored(id, digest, size),
+            PutOutcome::Conflict => Sealed::Taken,
+        })
+    }
+
+    /// What is not published for its size is said where the fleet repository is shown.
+    fn merge_refused(&self, reports: &mut BTreeMap<String, SourceReport>) {
+        let Some(fleet) = reports.get_mut(FLEET) else { return };
+        for (group, size) in &self.refused {
+            if fleet.state == record::SourceState::Ready {
+                fleet.state = record::SourceState::Degraded;
+            }
+            fleet.messages.push(format!(
+                "group {group}: its document is too large ({size} bytes, limit {GROUP_LIMIT}): its clusters keep what was published before"
+            ));
+        }
+    }
+
+    pub(super) async fn tell_index(&self, key: &Key, version: u64, bytes: Bytes) {
         if let Err(error) = self.index.put(key.as_str(), &Entry { version, bytes }).await {
             debug!(%key, %error, "index does not take an entry");
         }
@@ -213,43 +316,4 @@ impl Publisher {
         }
         Ok(())
     }
-
-    /// Published commits stay in the mirrors, so that descent can be told after a force-push.
-    async fn keep_commits(&self, intent: &Intent) {
-        let mut kept: Vec<(sync::Place, String)> = look::jobs(self, intent)
-            .into_iter()
-            .filter_map(|job| Some((job.place.clone(), job.accepted.or(job.published)?)))
-            .collect();
-        kept.extend(self.fleet_place().zip(intent.fleet.clone()));
-        let done = look::blocking(move || {
-            for (place, commit) in kept {
-                if let Err(error) = place.keep(&commit) {
-                    debug!(source = place.name, error = %chain(&error), "commit is not kept in the mirror");
-                }
-            }
-        });
-        if let Err(error) = done.await {
-            warn!(%error, "keeping published commits");
-        }
-    }
-}
-
-/// The fleet repository has one report for its declarations and the services that live in it.
-fn merge_fleet_report(reports: &mut BTreeMap<String, SourceReport>, look: &Look) {
-    let intended = &look.intended;
-    let services = reports.remove(FLEET);
-    let mut report = SourceReport {
-        state: intended.state,
-        messages: intended.messages.clone(),
-        held: intended.held.clone(),
-        services: BTreeMap::new(),
-    };
-    if let Some(services) = services {
-        if report.state == record::SourceState::Ready {
-            report.state = services.state;
-        }
-        report.messages.extend(services.messages);
-        report.services = services.services;
-    }
-    reports.insert(FLEET.to_owned(), report);
 }

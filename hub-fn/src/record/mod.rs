@@ -5,6 +5,7 @@
 
 mod directory;
 mod intent;
+mod removal;
 mod source;
 mod table;
 
@@ -23,6 +24,7 @@ pub use directory::{
     ShardRef,
 };
 pub use intent::{Head, Intent, IntentCluster, IntentService, IntentSource, Made, Published};
+pub use removal::Removal;
 pub use source::{Approval, HeldChange, HoldCause, SourceHead, SourceState};
 pub use table::{GroupRef, TABLE_SHARDS, Table};
 
@@ -78,12 +80,36 @@ pub fn source_head(source: &str) -> Key {
     key(format!("sources/{source}/head"))
 }
 
+/// Which packs the mirror of a source has, in the record.
+#[must_use]
+pub fn mirror_head(source: &str) -> Key {
+    key(format!("{MIRRORS}{source}/head"))
+}
+
+/// One pack of the mirror of a source, by the digest of its bytes.
+#[must_use]
+pub fn mirror_pack(source: &str, digest: Digest) -> Key {
+    key(format!("{MIRRORS}{source}/{digest}.pack"))
+}
+
+/// A Git server says that a source has something new; written where there is no index to tell it by.
+#[must_use]
+pub fn hook(source: &str) -> Key {
+    key(format!("{HOOKS}{source}"))
+}
+
+/// Where all mirrors begin.
+pub const MIRRORS: &str = "mirrors/";
+/// Where the words of Git servers wait for the publisher.
+pub const HOOKS: &str = "hooks/";
 /// Where all source heads begin.
 pub const SOURCES: &str = "sources/";
 /// Where all registrations begin.
 pub const REGISTRATIONS: &str = "registrations/";
 /// Where all approvals begin.
 pub const APPROVALS: &str = "approvals/";
+/// Where all removals begin.
+pub const REMOVALS: &str = "removals/";
 /// Where requests to enrol wait for the publisher.
 pub const PENDING: &str = "enrolments/pending/";
 
@@ -159,6 +185,12 @@ pub fn approval(change: &str) -> Option<Key> {
     Key::new(format!("{APPROVALS}{change}")).ok()
 }
 
+/// An operator's [`Removal`] of a cluster.
+#[must_use]
+pub fn removal(cluster: &Name) -> Key {
+    key(format!("{REMOVALS}{cluster}"))
+}
+
 /// When clusters were last heard.
 #[must_use]
 pub fn seen(shard: u16) -> Key {
@@ -194,6 +226,7 @@ document!(DirectoryHead, "directory-head");
 document!(LogPart, "directory-log");
 document!(SourceHead, "source-head");
 document!(Approval, "approval");
+document!(Removal, "removal");
 
 /// The use of a join token: which key has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,6 +255,9 @@ mod tests {
             group(digest, 17),
             artifact(digest),
             source_head("podinfo"),
+            mirror_head("podinfo"),
+            mirror_pack("podinfo", digest),
+            hook("podinfo"),
             roster(&cluster),
             registration(&cluster),
             directory_head(),
@@ -233,6 +269,7 @@ mod tests {
             refused(digest),
             token_use(digest, 3),
             approval("0123456789ab").expect("an id is a part of a key"),
+            removal(&cluster),
             seen(7),
             root(1),
         ];
@@ -244,6 +281,9 @@ mod tests {
         groups/DIGEST/17
         artifacts/sha256/DIGEST
         sources/podinfo/head
+        mirrors/podinfo/head
+        mirrors/podinfo/DIGEST.pack
+        hooks/podinfo
         rosters/0628/harbour
         registrations/0628/harbour
         index/head
@@ -255,6 +295,7 @@ mod tests {
         enrolments/refused/DIGEST
         enrolments/used/DIGEST/3
         approvals/0123456789ab
+        removals/harbour
         seen/07
         trust/roots/1
         ");

@@ -1,6 +1,6 @@
 //! The table of groups: which has a body, and where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::digest::Digest;
 use farshore_shared::names::{LabelKey, Name};
@@ -21,6 +21,10 @@ pub struct Table(pub BTreeMap<GroupId, GroupRef>);
 pub struct GroupRef {
     /// The label values that its clusters share.
     pub values: BTreeMap<LabelKey, String>,
+    /// The label keys by which clusters were told apart when the group was last judged whole. While clusters
+    /// move because other keys are used now, the group is judged by these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<BTreeSet<LabelKey>>,
     /// The body's sequence.
     pub sequence: u64,
     /// The digest of the body's envelope.
@@ -42,6 +46,13 @@ impl Table {
         usize::from(id.as_bytes()[0]) % TABLE_SHARDS
     }
 
+    /// One of the shards.
+    #[must_use]
+    pub fn shard(&self, n: usize) -> Self {
+        let of_shard = self.0.iter().filter(|(id, _)| Self::shard_of(id) == n);
+        Self(of_shard.map(|(id, group)| (*id, group.clone())).collect())
+    }
+
     /// The shards, in order.
     #[must_use]
     pub fn shards(&self) -> Vec<Self> {
@@ -61,6 +72,7 @@ mod tests {
     fn the_shards_of_a_table_are_the_table() {
         let group = |n: u64| GroupRef {
             values: BTreeMap::new(),
+            keys: None,
             sequence: n,
             digest: Digest::of(b"d"),
             content: Digest::of(b"c"),

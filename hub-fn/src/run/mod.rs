@@ -1,7 +1,8 @@
 //! A hub process from its configuration to its end.
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
-//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same).
+//! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same), the
+//! *follower* of what is published (the same, and news of the index).
 
 mod error;
 mod publishing;
@@ -25,10 +26,11 @@ use crate::keyring::{Keyring, RootOptions};
 use crate::metrics::Metrics;
 use crate::objects::{Objects, prove_conditions};
 use crate::publish::partition::Policy;
-use crate::publish::{FleetRepository, Options, Publisher};
+use crate::publish::{FleetRepository, Options, Publisher, Sharing, SyncOptions};
 use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
+use crate::source::Limits;
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
@@ -71,10 +73,12 @@ async fn start(
         Some(publisher) if config.args.once => return once(publisher).await,
         publisher => publisher,
     };
-    let view = View::new(Arc::clone(&objects), index);
+    let news = index.hear();
+    let view = View::with_limit(Arc::clone(&objects), index, config.args.view_limit);
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
     let gate = Gate::new(view.clone());
+    let (followed, drained) = (view.clone(), view.clone());
     let hub =
         Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
     let address = config.args.listen;
@@ -85,14 +89,17 @@ async fn start(
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
-    let flushing = tokio::spawn(flush(Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
+    let following = config.args.role.serves().then(|| tokio::spawn(followed.follow(stopped.clone())));
+    let flushing =
+        tokio::spawn(flush(drained.clone(), Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
     let publishing = publisher.map(|publisher| {
-        tokio::spawn(publish(publisher, config.args.interval.0, metrics, wake, stopped.clone()))
+        let heard = (config.args.interval.0, news);
+        tokio::spawn(publish(publisher, heard, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), Some(flushing), publishing].into_iter().flatten();
+    let tasks = [Some(serving), following, Some(flushing), publishing].into_iter().flatten();
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
-    flush_now(&seen, &*objects).await;
+    flush_now(&drained, &seen, &*objects).await;
     Ok(exit)
 }
 
@@ -140,20 +147,27 @@ fn options(config: &Config) -> Options {
     let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
     let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
-    Options { fleet, files: config.files, mirrors, policy, interval }
+    let grace = if config.args.once { Limits::default().total } else { SyncOptions::default().grace };
+    let sharing = if config.args.redis.is_some() { Sharing::Shared } else { Sharing::Alone };
+    let (fetches, mirror_cache) = (config.args.fetches, config.args.mirror_cache);
+    let sync = SyncOptions { fetches, grace, mirror_cache, sharing, ..SyncOptions::default() };
+    Options { fleet, files: config.files, mirrors, policy, interval, sync }
 }
 
-async fn flush(seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
+async fn flush(view: View, seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
     loop {
         // Cancel-safe: the time starts anew.
         tokio::select! {
-            () = tokio::time::sleep(FLUSH) => flush_now(&seen, &*objects).await,
+            () = tokio::time::sleep(FLUSH) => flush_now(&view, &seen, &*objects).await,
             _ = stop.changed() => return,
         }
     }
 }
 
-async fn flush_now(seen: &Seen, objects: &dyn Objects) {
+async fn flush_now(view: &View, seen: &Seen, objects: &dyn Objects) {
+    for (cluster, at) in view.drain_seen() {
+        seen.note(&cluster, at);
+    }
     if let Err(failure) = seen.flush(objects).await {
         warn!(error = %chain(&failure), "last-seen times are not in the record yet");
     }

@@ -8,8 +8,9 @@ use gix::refs::transaction::PreviousValue;
 use gix::revision::walk::Sorting;
 use gix::traverse::commit::simple::CommitTimeOrder;
 use gix::{Repository, ThreadSafeRepository, create, open};
+use tracing::debug;
 
-use super::{Branch, Cause, CommitId, GitUrl, Limits, SourceError, Tree, remote};
+use super::{Branch, Cause, CommitId, GitUrl, Limits, SourceError, Tree, packs, remote};
 
 /// Holds the commit that was published last, so that a rewritten history upstream does not take
 /// away what descent is told by.
@@ -18,8 +19,10 @@ const PUBLISHED: &str = "refs/farshore/published";
 /// Lies in a mirror that was found damaged, until it is made anew.
 const DAMAGED: &str = "farshore-damaged";
 
-/// Each fetch that brings something adds a pack, and every look-up asks each pack: at so many, the
-/// mirror is made anew, as one.
+/// Each fetch that brings something adds a pack, and every look-up asks each pack: beyond so many, they
+/// are merged.
+const PACKS: usize = 16;
+/// At so many, which could not be merged, the mirror is made anew.
 const PACK_LIMIT: usize = 256;
 
 /// How one commit stands to another.
@@ -80,8 +83,9 @@ impl Mirror {
     /// [`SourceError`]; [`SourceError::is_unreachable`] tells whether anybody answered. The mirror
     /// stays as it was.
     pub fn fetch(&mut self, url: &GitUrl, branch: &Branch, limits: &Limits) -> Result<CommitId, SourceError> {
+        self.merge_packs();
         let State::Good(repo) = &self.state else { return self.renew(url, branch, limits) };
-        if self.dir.join(DAMAGED).exists() || packs(&self.dir) >= PACK_LIMIT {
+        if self.dir.join(DAMAGED).exists() || packs_of(&self.dir) >= PACK_LIMIT {
             return self.renew(url, branch, limits);
         }
         match remote::fetch(repo, url, branch, limits) {
@@ -91,6 +95,46 @@ impl Mirror {
             Ok(_) | Err(SourceError::BadAnswer { .. }) => self.renew(url, branch, limits),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes one pack of many. Where that fails, they stay, and the next fetch tries again.
+    fn merge_packs(&mut self) {
+        let Ok(packs) = packs::list(&self.dir) else { return };
+        let many = packs::to_merge(&packs, PACKS);
+        if many.is_empty() {
+            return;
+        }
+        if let Err(error) = packs::merge(&self.dir, &many) {
+            debug!(mirror = %self.dir.display(), %error, "packs are not merged");
+        }
+        // What is open looks for packs that are gone.
+        if let Ok(anew) = Self::open(&self.dir) {
+            *self = anew;
+        }
+    }
+
+    /// Makes a mirror in `dir`, where none is, of packs that are complete together and have this commit.
+    pub(super) fn restore(
+        dir: &Path,
+        beside: &Path,
+        packs: &[PathBuf],
+        commit: &CommitId,
+    ) -> Result<(), SourceError> {
+        let beside = beside.join("mirror");
+        drop(create_repository(&beside)?);
+        for path in packs {
+            let file = std::fs::File::open(path).map_err(disk("opening a pack", path))?;
+            packs::take(&beside, file)
+                .map_err(|source| SourceError::Corrupt { dir: dir.to_path_buf(), source })?;
+        }
+        let repo = open_repository(&beside)
+            .map_err(|source| SourceError::Corrupt { dir: dir.to_path_buf(), source: source.into() })?;
+        if !is_commit(&repo, commit) {
+            return Err(SourceError::UnknownCommit { dir: dir.to_path_buf(), commit: *commit });
+        }
+        point_to(&repo, remote::FETCHED, &beside, commit)?;
+        drop(repo);
+        std::fs::rename(&beside, dir).map_err(disk("moving a restored mirror to its place", dir))
     }
 
     /// Fetches into a new mirror beside this one, and puts it in this one's place if that went well.
@@ -121,6 +165,9 @@ impl Mirror {
     /// [`SourceError::UnknownCommit`] if it is not here, [`SourceError::Disk`] if it cannot be noted.
     pub fn keep(&self, commit: &CommitId) -> Result<(), SourceError> {
         let repo = self.repo()?;
+        if self.published() == Some(*commit) {
+            return Ok(());
+        }
         if !is_commit(repo, commit) {
             return Err(SourceError::UnknownCommit { dir: self.dir.clone(), commit: *commit });
         }
@@ -181,9 +228,18 @@ impl Mirror {
         }
     }
 
+    /// The commit that was fetched last.
+    pub(super) fn fetched(&self) -> Option<CommitId> {
+        self.reference(remote::FETCHED)
+    }
+
     fn published(&self) -> Option<CommitId> {
+        self.reference(PUBLISHED)
+    }
+
+    fn reference(&self, name: &str) -> Option<CommitId> {
         let repo = self.repo().ok()?;
-        let found = repo.try_find_reference(PUBLISHED).ok()??;
+        let found = repo.try_find_reference(name).ok()??;
         found.target().try_id().map(CommitId::of)
     }
 }
@@ -221,19 +277,27 @@ fn disk(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Sour
     move |source| SourceError::Disk { doing, path, source: source.into() }
 }
 
-fn packs(dir: &Path) -> usize {
+fn packs_of(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir.join("objects/pack")) else { return 0 };
     entries.flatten().filter(|entry| entry.path().extension().is_some_and(|kind| kind == "idx")).count()
 }
 
 fn point(repo: &Repository, dir: &Path, commit: &CommitId) -> Result<(), SourceError> {
-    repo.reference(PUBLISHED, commit.object(), PreviousValue::Any, "published").map(drop).map_err(|source| {
-        SourceError::Disk {
-            doing: "noting what was published",
-            path: dir.to_path_buf(),
-            source: source.into(),
-        }
-    })
+    point_to(repo, PUBLISHED, dir, commit)
+}
+
+fn point_to(
+    repo: &Repository,
+    reference: &'static str,
+    dir: &Path,
+    commit: &CommitId,
+) -> Result<(), SourceError> {
+    let failed = |source: gix::Error| SourceError::Disk {
+        doing: "noting a commit in a mirror",
+        path: dir.to_path_buf(),
+        source: source.into(),
+    };
+    repo.reference(reference, commit.object(), PreviousValue::Any, "noted").map(drop).map_err(failed)
 }
 
 fn is_commit(repo: &Repository, commit: &CommitId) -> bool {
@@ -274,10 +338,10 @@ mod tests {
         let mut mirror = mirror(&upstream);
         assert_eq!(fetch(&mut mirror, &upstream).expect("a good repository"), first);
         assert_eq!(fetch(&mut mirror, &upstream).expect("nothing new"), first);
-        assert_eq!(packs(&mirror.dir), 1);
+        assert_eq!(packs_of(&mirror.dir), 1);
         let second = upstream.commit(&[("a.yaml", "a: 2\n")]);
         assert_eq!(fetch(&mut mirror, &upstream).expect("something new"), second);
-        assert_eq!(packs(&mirror.dir), 2);
+        assert_eq!(packs_of(&mirror.dir), 2);
         assert_eq!(mirror.descent(&first, &second).expect("both are here"), Descent::Forward);
         assert_eq!(mirror.descent(&second, &second).expect("it is here"), Descent::Same);
     }

@@ -6,7 +6,9 @@
 //!   out.
 //! - [`Limits`]: what one fetch may take. Every byte that arrives is counted.
 //!
-//! Everything here blocks: call it where blocking is allowed. What a service's artifact is made of
+//! - [`kept`]: mirrors in the record, for replicas with an empty disk.
+//!
+//! All but the last blocks: call it where blocking is allowed. What a service's artifact is made of
 //! is not decided here, but in [`crate::artifact`].
 
 mod child;
@@ -14,8 +16,10 @@ mod commit;
 mod error;
 #[cfg(feature = "git-http")]
 mod http;
+pub mod kept;
 mod meter;
 mod mirror;
+mod packs;
 mod remote;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -27,4 +31,5 @@ pub use error::{Cause, SourceError};
 pub use meter::Limits;
 pub use mirror::{Descent, Mirror};
 pub use tree::Tree;
+pub(crate) use url::Reach;
 pub use url::{BadUrl, FileSources, GitUrl, URL_LIMIT};

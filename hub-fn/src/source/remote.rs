@@ -19,7 +19,7 @@ use super::url::Reach;
 use super::{Branch, CommitId, GitUrl, Limits, SourceError, child};
 
 /// Where the tip of the branch that was fetched last is kept, so that the next fetch is small.
-const FETCHED: &str = "refs/farshore/fetched";
+pub(super) const FETCHED: &str = "refs/farshore/fetched";
 
 /// How many branches an error names.
 const BRANCHES_SHOWN: usize = 8;

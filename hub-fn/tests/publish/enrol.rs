@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use farshore_hub_fn::objects::{self, Objects};
+use farshore_hub_fn::publish::enrol::uses_from;
 use farshore_hub_fn::publish::{Publisher, Step};
 use farshore_hub_fn::record::{self, TokenUse};
 use farshore_shared::digest::Digest;
@@ -87,7 +88,8 @@ async fn a_token_enrols_as_many_as_it_says_and_a_cut_enrolment_costs_no_use() {
     // Its use was taken, and then power failed.
     let taken = TokenUse { key: key.public().id(), cluster: name("a") };
     let bytes = serde_json::to_vec(&taken).expect("a use is JSON");
-    let place = record::token_use(Digest::of(b"t"), 0);
+    let first = uses_from(&key.public().id(), 2).next().expect("two uses");
+    let place = record::token_use(Digest::of(b"t"), first);
     let _ = office.objects.put(&place, bytes.into(), objects::Condition::Absent).await.expect("a disk");
     assert_eq!(office.ask(claims.clone(), "a", &key).await, None);
     assert_eq!(office.ask(claims.clone(), "b", &SigningKey::generate()).await, None);

@@ -1,8 +1,11 @@
 //! The publisher over real Git repositories and a record on disk.
 
+mod directory;
 mod enrol;
 mod front_door;
 mod race;
+mod replica;
 mod serve;
+mod sources;
 mod sync;
 mod world;

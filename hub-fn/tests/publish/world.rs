@@ -14,7 +14,7 @@ use farshore_hub_fn::objects::disk::Disk;
 use farshore_hub_fn::objects::{Condition, Objects, PutOutcome};
 use farshore_hub_fn::publish::partition::Policy;
 use farshore_hub_fn::publish::state::Published;
-use farshore_hub_fn::publish::{FleetRepository, Options, Publisher, Step, StepReport};
+use farshore_hub_fn::publish::{FleetRepository, Options, Publisher, Step, StepReport, SyncOptions};
 use farshore_hub_fn::record::{self, Approval, HeldChange, Intent};
 use farshore_hub_fn::source::{Branch, FileSources, GitUrl};
 use farshore_hub_fn::trust::Trust;
@@ -101,18 +101,30 @@ impl World {
         mirrors: &str,
     ) -> Publisher {
         let trust = Trust::establish(&**objects, &self.ring).await.expect("our own keys");
+        Publisher::new(Arc::clone(through), Arc::clone(&self.index), trust, self.options(mirrors))
+    }
+
+    /// A publisher that is told something else than most are.
+    pub(crate) async fn publisher_with(&self, objects: &Arc<dyn Objects>, options: Options) -> Publisher {
+        let trust = Trust::establish(&**objects, &self.ring).await.expect("our own keys");
+        Publisher::new(Arc::clone(objects), Arc::clone(&self.index), trust, options)
+    }
+
+    /// What publishers are told: every source is due at every step.
+    pub(crate) fn options(&self, mirrors: &str) -> Options {
         let fleet = FleetRepository {
             url: GitUrl::of_path(self.fleet.path()).expect("an absolute path"),
             branch: Branch::Default,
         };
-        let options = Options {
+        Options {
             fleet: Some(fleet),
             files: FileSources::Allowed,
             mirrors: self.folder.path().join(mirrors),
             policy: Policy::default(),
             interval: Duration::ZERO,
-        };
-        Publisher::new(Arc::clone(through), Arc::clone(&self.index), trust, options)
+            // What is begun is waited for, so that a test knows when it is done.
+            sync: SyncOptions { grace: Duration::from_secs(60), ..SyncOptions::default() },
+        }
     }
 
     pub(crate) fn root(&self) -> Digest {

@@ -38,7 +38,8 @@ fn step(
     let reading = declare::read(files.iter().map(|(path, text)| (*path, *text)));
     let paths = files.iter().map(|(path, _)| (*path).to_owned()).collect();
     let seen = FleetSeen::Read { commit, descent, reading: &reading, files: &paths };
-    intend(previous, &seen, members, &|held| approved.iter().any(|approved| approved.change == held.change))
+    let members = Population::by_name(members);
+    intend(previous, &seen, &members, &|held| approved.iter().any(|approved| approved.change == held.change))
 }
 
 /// An intent whose services all have content.
@@ -78,7 +79,7 @@ fn a_fleet_that_cannot_be_seen_is_kept_as_it_is() {
     let members = members(3);
     let before = fleet(&[("a.yaml", &service("web", "edge"))], &members);
     for seen in [FleetSeen::Unconfigured, FleetSeen::Failed("no route".into())] {
-        let intended = intend(&before, &seen, &members, &|_| true);
+        let intended = intend(&before, &seen, &Population::by_name(&members), &|_| true);
         assert_eq!((intended.state, &intended.intent), (SourceState::Failed, &before));
         assert_eq!(intended.messages.len(), 1);
     }
@@ -102,7 +103,7 @@ fn a_file_that_cannot_be_read_keeps_what_it_declared_and_nothing_shrinks_meanwhi
         let after = step(&before, "bbbb", &files, Descent::Forward, &members, &[]);
         assert_eq!(after.state, SourceState::Degraded);
         assert_eq!(after.intent.fleet.as_deref(), Some("bbbb"));
-        assert_eq!(removed_pairs(&before, &after.intent, &members), (0, 4), "{files:?}");
+        assert_eq!(removed_pairs(&before, &after.intent, &Population::by_name(&members)), (0, 4), "{files:?}");
         assert_eq!(names(&after.intent.services), ["db", "web"]);
     }
 }

@@ -1,0 +1,129 @@
+//! Following the directory: the log part by part, the head now and then.
+
+use std::time::{Duration, Instant};
+
+use farshore_shared::digest::Digest;
+use futures::future::try_join_all;
+use tracing::{info, warn};
+
+use super::memory::{Directory, Log};
+use super::read::{DirectoryError, Reader};
+use crate::record::{DirectoryHead, LogPart, Manifest};
+
+/// How often the head is read, at least.
+const HEAD_EVERY: Duration = Duration::from_secs(30);
+/// How many parts of the log are read at once by whoever is far behind.
+const WINDOW: u64 = 32;
+
+/// How far the directory was read.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    head: Option<DirectoryHead>,
+    head_read: Option<Instant>,
+    /// The last part of the log that was taken, or that the snapshot holds.
+    position: u64,
+    /// That part, if it was read: a record from a backup has another one under its number.
+    last: Option<Digest>,
+}
+
+/// How far a look reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The log, and the head where it is due.
+    Log,
+    /// The head too: so long after the last look, parts may have been collected; or a shard is gone.
+    Head,
+}
+
+impl Directory {
+    /// Takes what is new, and says whether there was anything.
+    ///
+    /// # Errors
+    /// [`DirectoryError`]; what was taken by then stays.
+    pub(crate) async fn look(
+        &self,
+        reader: &Reader<'_>,
+        progress: &mut Progress,
+        reach: Reach,
+    ) -> Result<bool, DirectoryError> {
+        let before = progress.position;
+        if progress.head_read.is_some() {
+            self.read_log(reader, progress).await?;
+        }
+        let is_due = progress.head_read.is_none_or(|read| read.elapsed() >= HEAD_EVERY);
+        if is_due || reach == Reach::Head {
+            self.read_head(reader, progress).await?;
+        }
+        Ok(progress.position != before)
+    }
+
+    async fn read_head(&self, reader: &Reader<'_>, progress: &mut Progress) -> Result<(), DirectoryError> {
+        let head = reader.head().await?.map(|(head, _)| head);
+        if went_back(progress.head.as_ref(), head.as_ref()) || self.lost_its_tail(reader, progress).await? {
+            warn!("the directory went back: it is read anew");
+            self.forget();
+            *progress = Progress::default();
+        }
+        let stands = head.as_ref().map_or(0, |head| head.position);
+        if progress.head_read.is_some() && progress.position < stands {
+            // Mostly written since the log was read a moment ago.
+            self.read_log(reader, progress).await?;
+        }
+        if head != progress.head {
+            let manifest = match &head {
+                Some(head) => reader.manifest(head.manifest).await?,
+                None => Manifest::default(),
+            };
+            let log = if progress.position < stands { Log::Missing } else { Log::Complete };
+            self.stand_on(manifest, stands, log);
+            if log == Log::Missing {
+                (progress.position, progress.last) = (stands, None);
+            }
+            info!(position = stands, ?log, "snapshot of the directory");
+        }
+        (progress.head, progress.head_read) = (head, Some(Instant::now()));
+        self.read_log(reader, progress).await
+    }
+
+    /// Whether the last part of the log that was taken is not there any more, although no snapshot has it.
+    async fn lost_its_tail(&self, reader: &Reader<'_>, progress: &Progress) -> Result<bool, DirectoryError> {
+        let Some(last) = progress.last else { return Ok(false) };
+        // A part that a snapshot holds may have been collected.
+        if progress.head.as_ref().is_some_and(|head| progress.position <= head.position) {
+            return Ok(false);
+        }
+        let found = reader.log(progress.position).await?;
+        let Some(found) = found else {
+            // Unless it is in the snapshot that we are about to take.
+            let head = reader.head().await?;
+            return Ok(head.is_none_or(|(head, _)| head.position < progress.position));
+        };
+        Ok(digest(&found) != last)
+    }
+
+    /// Takes every part that there is; one at a time, unless there are many.
+    async fn read_log(&self, reader: &Reader<'_>, progress: &mut Progress) -> Result<(), DirectoryError> {
+        let mut window = 1;
+        loop {
+            let first = progress.position + 1;
+            let parts = try_join_all((first..first + window).map(|position| reader.log(position))).await?;
+            for part in parts {
+                let Some(part) = part else { return Ok(()) };
+                (progress.position, progress.last) = (part.position, Some(digest(&part)));
+                for entry in part.entries {
+                    self.take(part.position, entry);
+                }
+            }
+            window = (2 * window).min(WINDOW);
+        }
+    }
+}
+
+fn digest(part: &LogPart) -> Digest {
+    Digest::of(&serde_json::to_vec(part).expect("a part has string keys only"))
+}
+
+fn went_back(before: Option<&DirectoryHead>, after: Option<&DirectoryHead>) -> bool {
+    let order = |head: &DirectoryHead| (head.epoch, head.position);
+    before.is_some_and(|before| after.is_none_or(|after| order(after) < order(before)))
+}

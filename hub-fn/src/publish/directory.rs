@@ -1,0 +1,385 @@
+//! The directory as a publisher keeps it: loaded once, followed, appended to, and made into a new snapshot
+//! when its log has grown long.
+//!
+//! An entry is handed to a `sink` as it is read; what becomes of it there is no matter of this module. A part of the
+//! log that is damaged is passed over: what it said is found again in the rosters and registrations.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use farshore_shared::digest::Digest;
+use farshore_shared::dsse::{Envelope, Signers};
+use farshore_shared::exit::chain;
+use farshore_shared::keys::SigningKey;
+use farshore_shared::names::Name;
+use farshore_shared::wire::UnixSeconds;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use tracing::{error, info};
+
+use crate::directory::{DirectoryError, Reader, encode_manifest, encode_shard};
+use crate::objects::{Condition, Objects, PutOutcome, Version};
+use crate::record::{self, DirectoryHead, Entry, LogPart, Manifest, ShardPart, ShardRef};
+
+/// How many objects are read or written at once.
+const IN_FLIGHT: usize = 16;
+/// How many parts of the log are asked for at once, once there is one.
+const WINDOW: u64 = 16;
+/// The most bytes of the entries of one part: well below the limit of a reader.
+const PART_BYTES: usize = 2 << 20;
+/// With so many parts since the snapshot, a new one is made.
+const PARTS: u64 = 256;
+/// With so many entries since the snapshot, or an eighth of the fleet, a new one is made.
+const ENTRIES: usize = 20_000;
+
+/// What entries go into.
+pub type Sink<'a> = &'a mut (dyn FnMut(Entry) + Send);
+
+/// How following went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Followed {
+    /// Everything that there is was handed over.
+    UpToDate,
+    /// What came next is gone: the directory has to be loaded anew.
+    Behind,
+}
+
+/// How far this publisher has read, and which snapshot it knows.
+#[derive(Debug, Default)]
+pub struct Directory {
+    /// The last part of the log that was read.
+    position: u64,
+    /// The newest snapshot.
+    snapshot: Option<(DirectoryHead, Version)>,
+    /// Entries in the parts since the snapshot.
+    entries: usize,
+}
+
+impl Directory {
+    /// Loads the snapshot and the log; none where there is neither.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub async fn load(reader: &Reader<'_>, sink: Sink<'_>) -> Result<Option<Self>, DirectoryError> {
+        let mut directory = Self::default();
+        if let Some((head, version)) = reader.head().await? {
+            let manifest = reader.manifest(head.manifest).await?;
+            let shards = manifest.shards.into_iter();
+            let mut shards = stream::iter(shards)
+                .map(|(shard, at)| async move { reader.shard(shard, &at).await })
+                .buffer_unordered(IN_FLIGHT);
+            while let Some(ShardPart(entries)) = shards.try_next().await? {
+                entries.into_iter().for_each(&mut *sink);
+            }
+            directory.position = head.position;
+            directory.snapshot = Some((head, version));
+        }
+        directory.read_log(reader, sink).await?;
+        let is_there = directory.snapshot.is_some() || directory.position > 0;
+        Ok(is_there.then_some(directory))
+    }
+
+    /// The last part of the log that was read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads what others have appended since, and notices a snapshot that others have made.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub async fn follow(&mut self, reader: &Reader<'_>, sink: Sink<'_>) -> Result<Followed, DirectoryError> {
+        self.read_log(reader, sink).await?;
+        let head = reader.head().await?;
+        let version = |of: &Option<(DirectoryHead, Version)>| of.as_ref().map(|(_, version)| version.clone());
+        if version(&head) == version(&self.snapshot) {
+            return Ok(Followed::UpToDate);
+        }
+        let (old, new) = (snapshot_position(&self.snapshot), snapshot_position(&head));
+        // A head that went back is that of a restored record.
+        if new < old {
+            return Ok(Followed::Behind);
+        }
+        self.read_log(reader, sink).await?;
+        if new > self.position {
+            return Ok(Followed::Behind);
+        }
+        (self.snapshot, self.entries) = (head, 0);
+        Ok(Followed::UpToDate)
+    }
+
+    /// Whether the last part that was read is still there, or a snapshot holds it: not so in a record that
+    /// was restored under a publisher that goes on.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], if the object storage fails.
+    pub async fn is_whole(&self, reader: &Reader<'_>) -> Result<bool, DirectoryError> {
+        if self.position == snapshot_position(&self.snapshot) {
+            return Ok(true);
+        }
+        Ok(!matches!(passable(reader.log(self.position).await)?, Part::Absent))
+    }
+
+    async fn read_log(&mut self, reader: &Reader<'_>, sink: Sink<'_>) -> Result<(), DirectoryError> {
+        // One at first: most often there is nothing new.
+        let mut window = 1;
+        loop {
+            let next = self.position + 1;
+            let parts = stream::iter(next..next + window).map(|position| reader.log(position));
+            let parts = parts.buffered(IN_FLIGHT).collect::<Vec<_>>().await;
+            for part in parts {
+                match passable(part)? {
+                    Part::Absent => return Ok(()),
+                    Part::Damaged => {}
+                    Part::Read(part) => {
+                        self.entries += part.entries.len();
+                        part.entries.into_iter().for_each(&mut *sink);
+                    }
+                }
+                self.position += 1;
+            }
+            window = WINDOW;
+        }
+    }
+
+    /// Appends how some clusters are now, in as many parts as they need. What others have appended
+    /// meanwhile goes into the sink.
+    ///
+    /// # Errors
+    /// [`DirectoryError`]; some of the parts may be there.
+    pub async fn append(
+        &mut self,
+        pen: &Pen<'_>,
+        entries: &[Entry],
+        sink: Sink<'_>,
+    ) -> Result<Followed, DirectoryError> {
+        for entries in parted(entries) {
+            if self.append_part(pen, entries, sink).await? == Followed::Behind {
+                return Ok(Followed::Behind);
+            }
+        }
+        // A part that is created under a number that a snapshot has passed and whose object was collected is
+        // read by nobody: a publisher that was stopped for long may do that.
+        match pen.reader().head().await? {
+            Some((head, _)) if head.position > self.position => Ok(Followed::Behind),
+            Some((head, version)) => {
+                let is_known = self.snapshot.as_ref().is_some_and(|(_, known)| *known == version);
+                Ok(if is_known || head.position < self.position { Followed::UpToDate } else { Followed::Behind })
+            }
+            None => Ok(Followed::UpToDate),
+        }
+    }
+
+    async fn append_part(
+        &mut self,
+        pen: &Pen<'_>,
+        entries: &[Entry],
+        sink: Sink<'_>,
+    ) -> Result<Followed, DirectoryError> {
+        loop {
+            let position = self.position + 1;
+            let part = LogPart { epoch: pen.epoch, position, entries: entries.to_vec() };
+            let bytes = Bytes::from(Envelope::seal(&part, &[pen.director]).to_bytes());
+            match pen.objects.put(&record::directory_log(position), bytes, Condition::Absent).await? {
+                PutOutcome::Stored(_) => {
+                    self.position = position;
+                    self.entries += entries.len();
+                    return Ok(Followed::UpToDate);
+                }
+                // Somebody else's: it is read, and the next number is tried.
+                PutOutcome::Conflict => {
+                    self.read_log(&pen.reader(), sink).await?;
+                    if self.position < position {
+                        return Ok(Followed::Behind);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the log has grown so long that a new snapshot is worth its price.
+    #[must_use]
+    pub fn is_long(&self, clusters: usize) -> bool {
+        let parts = self.position - snapshot_position(&self.snapshot);
+        parts >= PARTS || self.entries >= ENTRIES.max(clusters / 8)
+    }
+
+    /// Makes a new snapshot of the old one and the log since: only the shards that changed are written. Where
+    /// another publisher is faster, its snapshot is as good.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub async fn compact(&mut self, pen: &Pen<'_>) -> Result<(), DirectoryError> {
+        let reader = pen.reader();
+        let after = snapshot_position(&self.snapshot);
+        let mut newest = BTreeMap::new();
+        for position in after + 1..=self.position {
+            match passable(reader.log(position).await)? {
+                Part::Read(part) => part.entries.into_iter().for_each(|entry| note(&mut newest, entry)),
+                Part::Damaged => {}
+                // Another publisher has made a snapshot, and this part was collected.
+                Part::Absent => return Ok(()),
+            }
+        }
+        self.write_snapshot(pen, newest).await
+    }
+
+    /// Writes what is newer than the snapshot into a new one.
+    ///
+    /// # Errors
+    /// [`DirectoryError`].
+    pub async fn write_snapshot(
+        &mut self,
+        pen: &Pen<'_>,
+        newest: BTreeMap<Name, Entry>,
+    ) -> Result<(), DirectoryError> {
+        let mut manifest = match &self.snapshot {
+            Some((head, _)) => pen.reader().manifest(head.manifest).await?,
+            None => Manifest::default(),
+        };
+        let mut by_shard: BTreeMap<u16, Vec<Entry>> = BTreeMap::new();
+        for entry in newest.into_values() {
+            by_shard.entry(record::directory_shard_of(&entry.cluster)).or_default().push(entry);
+        }
+        let changed = by_shard.len();
+        let writes = by_shard.into_iter().map(|(shard, entries)| {
+            let before = manifest.shards.get(&shard).copied();
+            async move { Ok::<_, DirectoryError>((shard, pen.rewrite(shard, before, entries).await?)) }
+        });
+        let written: Vec<(u16, ShardRef)> =
+            stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT).try_collect().await?;
+        manifest.shards.extend(written);
+        let (bytes, digest) = encode_manifest(&manifest);
+        pen.create(&record::directory_manifest(digest), bytes).await?;
+        let head = DirectoryHead {
+            epoch: pen.epoch,
+            position: self.position,
+            manifest: digest,
+            issued: pen.now,
+        };
+        let condition = match &self.snapshot {
+            Some((_, version)) => Condition::Matches(version.clone()),
+            None => Condition::Absent,
+        };
+        let bytes = Bytes::from(Envelope::seal(&head, &[pen.director]).to_bytes());
+        if let PutOutcome::Stored(version) = pen.objects.put(&record::directory_head(), bytes, condition).await? {
+            info!(position = self.position, shards = changed, "the directory has a new snapshot");
+            (self.snapshot, self.entries) = (Some((head, version)), 0);
+        }
+        Ok(())
+    }
+}
+
+fn snapshot_position(snapshot: &Option<(DirectoryHead, Version)>) -> u64 {
+    snapshot.as_ref().map_or(0, |(head, _)| head.position)
+}
+
+/// Keeps the newer of two entries.
+pub fn note(newest: &mut BTreeMap<Name, Entry>, entry: Entry) {
+    if newest.get(&entry.cluster).is_none_or(|known| entry.is_newer_than(known)) {
+        newest.insert(entry.cluster.clone(), entry);
+    }
+}
+
+/// What is at one number of the log.
+enum Part {
+    Absent,
+    Damaged,
+    Read(LogPart),
+}
+
+/// One damaged part must not stop everything.
+fn passable(read: Result<Option<LogPart>, DirectoryError>) -> Result<Part, DirectoryError> {
+    match read {
+        Ok(Some(part)) => Ok(Part::Read(part)),
+        Ok(None) => Ok(Part::Absent),
+        Err(error @ DirectoryError::Objects(_)) => Err(error),
+        Err(failure) => {
+            error!(error = %chain(&failure), "a part of the directory's log is passed over");
+            Ok(Part::Damaged)
+        }
+    }
+}
+
+/// Cuts entries into parts whose size a reader accepts.
+fn parted(entries: &[Entry]) -> Vec<&[Entry]> {
+    let size = |entry: &Entry| serde_json::to_vec(entry).expect("entries have string keys only").len() + 1;
+    let (mut parts, mut start, mut bytes) = (vec![], 0, 0);
+    for (n, entry) in entries.iter().enumerate() {
+        let size = size(entry);
+        if bytes + size > PART_BYTES && n > start {
+            parts.push(&entries[start..n]);
+            (start, bytes) = (n, 0);
+        }
+        bytes += size;
+    }
+    if start < entries.len() {
+        parts.push(&entries[start..]);
+    }
+    parts
+}
+
+/// What it takes to write the directory.
+#[derive(Debug, Clone, Copy)]
+pub struct Pen<'a> {
+    /// Where.
+    pub objects: &'a dyn Objects,
+    /// Who signs.
+    pub director: &'a SigningKey,
+    /// Whose signatures are believed.
+    pub signers: &'a Signers<'a>,
+    /// Given by root.
+    pub epoch: u64,
+    /// The time.
+    pub now: UnixSeconds,
+}
+
+impl Pen<'_> {
+    fn reader(&self) -> Reader<'_> {
+        Reader::new(self.objects, self.signers)
+    }
+
+    async fn rewrite(
+        &self,
+        shard: u16,
+        before: Option<ShardRef>,
+        entries: Vec<Entry>,
+    ) -> Result<ShardRef, DirectoryError> {
+        let mut newest = BTreeMap::new();
+        if let Some(at) = before {
+            let ShardPart(old) = self.reader().shard(shard, &at).await?;
+            newest = old.into_iter().map(|entry| (entry.cluster.clone(), entry)).collect();
+        }
+        entries.into_iter().for_each(|entry| note(&mut newest, entry));
+        let (bytes, reference) = encode_shard(&ShardPart(newest.into_values().collect()));
+        self.create(&record::directory_shard(shard, reference.digest), bytes).await?;
+        Ok(reference)
+    }
+
+    /// Writes an object that its digest names: that it is there already is as good.
+    async fn create(&self, key: &crate::objects::Key, bytes: Bytes) -> Result<(), DirectoryError> {
+        match self.objects.put(key, bytes, Condition::Absent).await? {
+            PutOutcome::Stored(_) | PutOutcome::Conflict => Ok(()),
+        }
+    }
+}
+
+/// What an entry says of a roster whose envelope has this digest.
+#[must_use]
+pub fn roster_ref(
+    roster: &farshore_shared::wire::Roster,
+    digest: Digest,
+    registered: &farshore_shared::names::Labels,
+) -> record::RosterRef {
+    record::RosterRef {
+        group: roster.group,
+        floor: roster.floor,
+        epoch: roster.epoch,
+        sequence: roster.sequence,
+        digest,
+        expires: roster.expires,
+        labels: (roster.labels != *registered).then(|| roster.labels.clone()),
+        tombstones: roster.tombstones.clone(),
+    }
+}

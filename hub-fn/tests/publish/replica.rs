@@ -1,0 +1,367 @@
+//! A serving replica and the directory of clusters: what it reads, how fresh it is, what it forgets.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use farshore_hub_fn::auth::Gate;
+use farshore_hub_fn::directory::{Standing, write_snapshot};
+use farshore_hub_fn::handlers::{Hub, desired};
+use farshore_hub_fn::index::Index;
+use farshore_hub_fn::index::memory::Memory;
+use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
+use farshore_hub_fn::objects::disk::Disk;
+use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
+use farshore_hub_fn::objects::{Condition, Key, Objects, Operation};
+use farshore_hub_fn::record::{self, Entry, GroupRef, Head, LogPart, RosterRef, Table};
+use farshore_hub_fn::trust::Trust;
+use farshore_hub_fn::view::{Freshness, STALENESS, View};
+use farshore_shared::clock::now;
+use farshore_shared::digest::Digest;
+use farshore_shared::dsse::Envelope;
+use farshore_shared::keys::SigningKey;
+use farshore_shared::names::Labels;
+use farshore_shared::pass;
+use farshore_shared::wire::{BEHIND_HEADER, HOLDS_HEADER, PASS_HEADER};
+use futures::future::join_all;
+use http::{Request, Response, StatusCode};
+use tempfile::TempDir;
+
+use crate::world::{NOW, name};
+
+const SEQUENCE: u64 = 1_800_000_000_000;
+
+/// Counts reads by what they read, and fails all of them on demand.
+#[derive(Debug, Default)]
+struct Watcher {
+    reads: Mutex<BTreeMap<String, usize>>,
+    is_down: AtomicBool,
+}
+
+#[async_trait]
+impl Steps for Watcher {
+    async fn before(&self, operation: Operation, key: &str) -> Decision {
+        if operation == Operation::Get {
+            *self.reads.lock().expect("no test panics with it").entry(key.to_owned()).or_default() += 1;
+        }
+        if self.is_down.load(Ordering::Relaxed) { Decision::Fail } else { Decision::Proceed }
+    }
+}
+
+impl Watcher {
+    /// Reads of objects whose keys begin so.
+    fn of(&self, prefix: &str) -> usize {
+        let reads = self.reads.lock().expect("no test panics with it");
+        reads.iter().filter(|(key, _)| key.starts_with(prefix)).map(|(_, count)| count).sum()
+    }
+
+    /// Reads of shards of the directory.
+    fn of_shards(&self) -> usize {
+        self.of("index/") - self.of("index/head") - self.of("index/manifests/") - self.of("index/log/")
+    }
+}
+
+/// A record with a directory, one group, and no publisher.
+struct Fleet {
+    _folder: TempDir,
+    disk: Arc<dyn Objects>,
+    watched: Arc<dyn Objects>,
+    watcher: Arc<Watcher>,
+    trust: Trust,
+    keys: PublisherKeys,
+    /// All clusters have the same.
+    key: SigningKey,
+    clusters: usize,
+}
+
+fn cluster(n: usize) -> String {
+    format!("site-{n}")
+}
+
+fn tag() -> String {
+    let (roster, group) = (Digest::of(b"roster").short(), Digest::of(b"group").short());
+    format!("\"1.{SEQUENCE}-{roster}.{SEQUENCE}-{group}\"")
+}
+
+impl Fleet {
+    async fn of(clusters: usize) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let ring = Keyring::at(&folder.path().join("keys"));
+        ring.init(RootOptions::default(), NOW).expect("an empty folder");
+        let disk: Arc<dyn Objects> = Arc::new(Disk::open(&folder.path().join("record")).expect("a folder"));
+        let (trust, keys) = Trust::establish(&*disk, &ring).await.expect("our own keys");
+        let watcher = Arc::new(Watcher::default());
+        let watched: Arc<dyn Objects> =
+            Arc::new(Faulty::new(Arc::clone(&disk), Arc::clone(&watcher) as Arc<dyn Steps>));
+        let key = SigningKey::generate();
+        let fleet = Self { _folder: folder, disk, watched, watcher, trust, keys, key, clusters };
+        fleet.publish().await;
+        fleet.snapshot(0, (0..clusters).map(|n| fleet.entry(n, SEQUENCE, Some(&fleet.key)))).await;
+        fleet
+    }
+
+    fn group() -> Digest {
+        Digest::of(b"the group")
+    }
+
+    async fn publish(&self) {
+        let group = GroupRef {
+            values: BTreeMap::new(),
+            keys: None,
+            sequence: SEQUENCE,
+            digest: Digest::of(b"group"),
+            content: Digest::of(b"content"),
+            expires: u64::MAX,
+            services: BTreeMap::new(),
+            tombstones: vec![],
+        };
+        let table = Table([(Self::group(), group)].into());
+        let bytes = serde_json::to_vec(&table).expect("JSON");
+        let digest = Digest::of(&bytes);
+        self.put(record::table(digest), bytes).await;
+        let head = Head {
+            epoch: 1,
+            sequence: SEQUENCE,
+            issued: NOW,
+            intent: Digest::of(b"intent"),
+            tables: vec![digest],
+        };
+        self.put(record::head(), Envelope::seal(&head, &[&self.keys.director]).to_bytes()).await;
+    }
+
+    async fn snapshot(&self, position: u64, entries: impl Iterator<Item = Entry>) {
+        let standing = Standing { epoch: 1, position, issued: NOW };
+        let director = &self.keys.director;
+        let put = write_snapshot(&*self.disk, director, standing, Condition::Always, entries).await;
+        let _ = put.expect("a disk");
+    }
+
+    async fn append(&self, position: u64, entries: Vec<Entry>) {
+        let part = LogPart { epoch: 1, position, entries };
+        let bytes = Envelope::seal(&part, &[&self.keys.director]).to_bytes();
+        self.put(record::directory_log(position), bytes).await;
+    }
+
+    async fn put(&self, key: Key, bytes: Vec<u8>) {
+        let _ = self.disk.put(&key, Bytes::from(bytes), Condition::Always).await.expect("a disk");
+    }
+
+    fn entry(&self, n: usize, sequence: u64, key: Option<&SigningKey>) -> Entry {
+        let roster = RosterRef {
+            group: Self::group(),
+            floor: 1,
+            epoch: 1,
+            sequence: SEQUENCE,
+            digest: Digest::of(b"roster"),
+            expires: u64::MAX,
+            labels: None,
+            tombstones: vec![],
+        };
+        Entry {
+            cluster: name(&cluster(n)),
+            epoch: 1,
+            sequence,
+            key: key.map(|key| key.public().clone()),
+            labels: Labels::default(),
+            roster: key.map(|_| roster),
+        }
+    }
+
+    /// A replica that has just been started.
+    fn hub(&self, index: &Arc<dyn Index>, limit: usize) -> Hub {
+        let view = View::with_limit(Arc::clone(&self.watched), Arc::clone(index), limit);
+        Hub {
+            gate: Gate::new(view.clone()),
+            view,
+            seen: Arc::default(),
+            metrics: Arc::default(),
+            wake: Arc::default(),
+        }
+    }
+
+    fn replica(&self) -> Hub {
+        self.hub(&(Arc::new(Memory::new()) as Arc<dyn Index>), usize::MAX)
+    }
+
+    fn request(&self, n: usize, key: &SigningKey, tag: &str) -> Request<()> {
+        // One pass a cluster and hour, as an agent has it.
+        let at = now() / 1000 * 1000;
+        let pass = pass::issue(key, &name(&cluster(n)), self.trust.fleet, at);
+        let request = Request::builder().uri("/v1/desired").header(PASS_HEADER, pass);
+        request.header(HOLDS_HEADER, tag).body(()).expect("good headers")
+    }
+
+    async fn poll_with(&self, hub: &Hub, n: usize, key: &SigningKey, tag: &str) -> (StatusCode, bool) {
+        let request = self.request(n, key, tag);
+        let response = match desired::steady(hub, &request) {
+            Some(response) => response,
+            None => {
+                let answer = desired::get(hub, &request).await;
+                answer.unwrap_or_else(farshore_hub_fn::answer::Refusal::into_response)
+            }
+        };
+        let is_behind = |response: &Response<_>| response.headers().contains_key(BEHIND_HEADER);
+        (response.status(), is_behind(&response))
+    }
+
+    async fn poll(&self, hub: &Hub, n: usize) -> StatusCode {
+        self.poll_with(hub, n, &self.key, &tag()).await.0
+    }
+
+    async fn poll_all(&self, hub: &Hub) {
+        let all = join_all((0..self.clusters).map(|n| self.poll(hub, n))).await;
+        assert!(all.iter().all(|status| *status == StatusCode::NOT_MODIFIED), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_replica_reads_by_shard_and_once_however_many_ask() {
+    let fleet = Fleet::of(600).await;
+    let index: Arc<dyn Index> = Arc::new(Memory::new());
+    let hub = fleet.hub(&index, usize::MAX);
+    fleet.poll_all(&hub).await;
+    let shards = usize::try_from(hub.view.counts().shards).expect("a few");
+    assert_eq!((fleet.watcher.of_shards(), hub.view.counts().loaded), (shards, 600));
+    assert_eq!(fleet.watcher.of("registrations/") + fleet.watcher.of("rosters/"), 0);
+    fleet.poll_all(&hub).await;
+    assert_eq!(fleet.watcher.of_shards(), shards, "all of it is in memory");
+    // What one replica has read, the index has for the next; without the index it is read again.
+    fleet.poll_all(&fleet.hub(&index, usize::MAX)).await;
+    assert_eq!(fleet.watcher.of_shards(), shards);
+    fleet.poll_all(&fleet.replica()).await;
+    assert_eq!(fleet.watcher.of_shards(), 2 * shards);
+}
+
+#[tokio::test]
+async fn a_shard_that_the_index_has_damaged_is_read_from_objects() {
+    let fleet = Fleet::of(3).await;
+    let index: Arc<dyn Index> = Arc::new(Memory::new());
+    for listed in fleet.disk.list("index/", None, 100).await.expect("a disk") {
+        let entry = farshore_hub_fn::index::Entry { version: u64::MAX, bytes: Bytes::from_static(b"noise") };
+        index.put(listed.key.as_str(), &entry).await.expect("memory");
+    }
+    fleet.poll_all(&fleet.hub(&index, usize::MAX)).await;
+}
+
+#[tokio::test]
+async fn the_log_counts_in_any_order_and_also_for_shards_that_are_loaded_later() {
+    let fleet = Fleet::of(2).await;
+    let (early, late) = (fleet.replica(), fleet.replica());
+    assert_eq!(fleet.poll(&early, 0).await, StatusCode::NOT_MODIFIED);
+    let new = SigningKey::generate();
+    fleet.append(1, vec![fleet.entry(0, SEQUENCE + 5, Some(&new))]).await;
+    fleet.append(2, vec![fleet.entry(0, SEQUENCE, Some(&fleet.key))]).await;
+    fleet.append(3, vec![fleet.entry(0, SEQUENCE + 5, Some(&new)), fleet.entry(1, SEQUENCE + 7, None)]).await;
+    for hub in [early, late] {
+        hub.view.publication(Freshness::Now).await.expect("a good record");
+        assert_eq!(fleet.poll_with(&hub, 0, &new, &tag()).await.0, StatusCode::NOT_MODIFIED);
+        assert_eq!(fleet.poll(&hub, 0).await, StatusCode::UNAUTHORIZED, "the key was replaced");
+        assert_eq!(fleet.poll(&hub, 1).await, StatusCode::UNAUTHORIZED, "removed");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_was_frozen_looks_before_it_answers() {
+    let fleet = Fleet::of(2).await;
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    let request = fleet.request(0, &fleet.key, &tag());
+    assert!(desired::steady(&hub, &request).is_some());
+    // Parts that were collected are in a newer snapshot.
+    let entries = [fleet.entry(0, SEQUENCE + 1, None), fleet.entry(1, SEQUENCE, Some(&fleet.key))];
+    fleet.snapshot(4, entries.into_iter()).await;
+    while hub.view.age().is_some_and(|age| age <= STALENESS) {
+        tokio::task::yield_now().await;
+    }
+    assert!(desired::steady(&hub, &request).is_none(), "older than its bound");
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
+async fn a_directory_from_a_backup_is_read_anew() {
+    let fleet = Fleet::of(1).await;
+    let new = SigningKey::generate();
+    fleet.snapshot(9, std::iter::once(fleet.entry(0, SEQUENCE + 1, Some(&new)))).await;
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll_with(&hub, 0, &new, &tag()).await.0, StatusCode::NOT_MODIFIED);
+    fleet.snapshot(5, std::iter::once(fleet.entry(0, SEQUENCE, Some(&fleet.key)))).await;
+    fleet.append(6, vec![]).await;
+    while hub.view.age().is_some_and(|age| age <= STALENESS) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
+async fn a_cluster_that_says_to_hold_more_makes_us_look_once_in_a_while_only() {
+    let fleet = Fleet::of(1).await;
+    let hub = fleet.replica();
+    let more = tag().replace(&SEQUENCE.to_string(), &u64::MAX.to_string());
+    for _ in 0..20 {
+        let answer = fleet.poll_with(&hub, 0, &fleet.key, &more).await;
+        assert_eq!(answer, (StatusCode::NOT_MODIFIED, true));
+    }
+    // A test that takes longer than the rest between two looks may see another one.
+    assert!(fleet.watcher.of("rosters/") <= 2, "{}", fleet.watcher.of("rosters/"));
+}
+
+#[tokio::test]
+async fn a_replica_with_little_room_forgets_shards_and_answers_as_before() {
+    let fleet = Fleet::of(400).await;
+    let index: Arc<dyn Index> = Arc::new(Memory::new());
+    let hub = fleet.hub(&index, 20_000);
+    fleet.append(1, vec![fleet.entry(7, SEQUENCE + 1, None)]).await;
+    for _ in 0..3 {
+        for n in 0..fleet.clusters {
+            let expected = if n == 7 { StatusCode::UNAUTHORIZED } else { StatusCode::NOT_MODIFIED };
+            assert_eq!(fleet.poll(&hub, n).await, expected, "{n}");
+        }
+    }
+    let counts = hub.view.counts();
+    assert!(counts.evictions > 0 && counts.bytes <= 20_000, "{counts:?}");
+    let heard: std::collections::BTreeSet<_> =
+        hub.view.drain_seen().into_iter().map(|(cluster, _)| cluster).collect();
+    assert_eq!(heard.len(), fleet.clusters - 1, "times survive their shards");
+    assert_eq!(hub.view.drain_seen(), vec![]);
+}
+
+#[tokio::test]
+async fn without_the_record_only_those_who_hold_what_is_known_are_told_anything() {
+    let fleet = Fleet::of(3).await;
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    fleet.watcher.is_down.store(true, Ordering::Relaxed);
+    while hub.view.age().is_some_and(|age| age <= STALENESS) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    let old = tag().replace(&SEQUENCE.to_string(), "5");
+    let something = fleet.poll_with(&hub, 0, &fleet.key, &old).await;
+    assert_eq!(something, (StatusCode::SERVICE_UNAVAILABLE, false), "documents would be needed");
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::SERVICE_UNAVAILABLE, "its pass was not verified");
+    let forged = fleet.poll_with(&hub, 0, &SigningKey::generate(), &tag()).await;
+    assert_eq!(forged.0, StatusCode::SERVICE_UNAVAILABLE);
+    fleet.watcher.is_down.store(false, Ordering::Relaxed);
+    hub.view.publication(Freshness::Now).await.expect("it is back");
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
+async fn what_moved_is_told_and_a_tag_needs_no_reading() {
+    let fleet = Fleet::of(1).await;
+    let hub = fleet.replica();
+    let mut changed = hub.view.changed();
+    let caller = hub.gate.admit(fleet.request(0, &fleet.key, &tag()).headers(), now()).await;
+    let caller = caller.expect("let in");
+    assert!(changed.has_changed().expect("the view is there"));
+    assert_eq!(*changed.borrow_and_update(), SEQUENCE);
+    assert_eq!(hub.view.tag(&caller).map(|tag| tag.to_string()), Some(tag()));
+    assert_eq!(hub.view.group_of(&caller.cluster), Some(Fleet::group()));
+    fleet.append(1, vec![fleet.entry(0, SEQUENCE + 1, None)]).await;
+    hub.view.publication(Freshness::Now).await.expect("a good record");
+    assert!(changed.has_changed().expect("the view is there"), "the directory moved");
+    assert_eq!(hub.view.tag(&caller), None, "removed");
+}
