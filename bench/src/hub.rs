@@ -11,6 +11,7 @@ use farshore_hub_fn::tls::TlsFiles;
 use tempfile::TempDir;
 
 use crate::error::BenchError;
+use crate::seed::POLL_SECONDS;
 
 /// A million clusters may have to be loaded first.
 const LISTENS_WITHIN: Duration = Duration::from_secs(120);
@@ -255,6 +256,8 @@ pub(crate) async fn publisher(
         format!("--keys={}", keys.display()),
         format!("--fleet={url}"),
         format!("--interval={interval}"),
+        // As the fleet was founded: with another one every document would be written anew.
+        format!("--site-poll={POLL_SECONDS}s"),
         "--plain".to_owned(),
     ]);
     let variables = place.variables();

@@ -34,7 +34,8 @@ async fn stop_at_work(hub: &mut Hub, at: &str) -> Result<(), KitError> {
 }
 
 #[tokio::test]
-async fn a_publisher_that_was_stopped_past_its_lease_undoes_nothing_of_its_successor() -> Result<(), KitError> {
+async fn a_publisher_that_was_stopped_past_its_lease_undoes_nothing_of_its_successor() -> Result<(), KitError>
+{
     let mut world = World::in_bucket("till", &[("a.yaml", &config_map("a", "value-0"))]).await?;
     world.hub.kill()?;
     let mut serve = world.fleet.hub("serve", Role::Serve)?;

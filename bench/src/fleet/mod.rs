@@ -95,6 +95,8 @@ struct Side {
     /// CPU seconds of replicas that were killed.
     gone: f64,
     committed: Option<Duration>,
+    /// How often the fleet repository had been asked for when the publisher listened.
+    fetches: u64,
 }
 
 /// CPU seconds by who used them.
@@ -203,7 +205,7 @@ impl Side {
         } else {
             None
         };
-        Ok(Self { place, hubs, running, publisher, gone: 0.0, committed: None })
+        Ok(Self { place, hubs, running, publisher, gone: 0.0, committed: None, fetches: fleet.fetches() })
     }
 
     /// Everything that was taken away is back.
@@ -238,6 +240,8 @@ impl Side {
             Event::Commit => {
                 traffic.fleet.borrow_mut().commit("changed on the way")?;
                 self.committed = Some(since_epoch());
+                // What was published before is not it.
+                traffic.sites.borrow_mut().seen_commit = None;
                 return Ok(());
             }
             Event::Flush | Event::RedisDown | Event::RedisUp | Event::BucketDown | Event::BucketUp => {}

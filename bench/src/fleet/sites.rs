@@ -18,7 +18,7 @@ use super::schedule::{Due, Word, age};
 use super::tally::{STALE, Tally};
 use crate::load::http1::Answer;
 use crate::load::poll::Caller;
-use crate::seed::Fleet;
+use crate::seed::{Fleet, POLL_SECONDS};
 
 /// A pass, and when it was made.
 struct Pass {
@@ -162,7 +162,7 @@ impl Sites {
             sequence,
             at: now,
             agent: env!("CARGO_PKG_VERSION").to_owned(),
-            poll_seconds: 60,
+            poll_seconds: POLL_SECONDS,
             holds: held.map(|tag| Holds {
                 epoch: tag.epoch,
                 roster: tag.roster.sequence,

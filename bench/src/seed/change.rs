@@ -16,7 +16,7 @@ use farshore_shared::token::{Claims, JoinToken};
 use farshore_shared::wire::EnrollRequest;
 
 use super::declared::manifest;
-use super::{Fleet, LABEL, SEALING, put};
+use super::{Fleet, LABEL, POLL_SECONDS, SEALING, put};
 use crate::error::BenchError;
 
 impl Fleet {
@@ -95,7 +95,7 @@ impl Fleet {
             fleet: Some(FleetRepository { url, branch: Branch::Default }),
             files: FileSources::Refused,
             mirrors: self.folder.path().join("mirrors"),
-            policy: Policy { poll: 60, ..Policy::default() },
+            policy: Policy { poll: POLL_SECONDS, ..Policy::default() },
             interval: std::time::Duration::ZERO,
         })
     }

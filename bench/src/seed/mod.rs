@@ -51,6 +51,9 @@ const SEALING: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 /// How long rosters live, in seconds: as the publisher makes them.
 const ROSTER_LIFE: u64 = 60 * 86_400;
 
+/// What sites are told of when to poll.
+pub(crate) const POLL_SECONDS: u64 = 60;
+
 /// What fleet there shall be.
 pub(crate) struct Recipe<'a> {
     /// How many clusters.

@@ -8,9 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream;
 
-use super::{
-    ByteRange, Condition, Content, Key, Listed, Objects, ObjectsError, PutOutcome, Stored, Version,
-};
+use super::{ByteRange, Condition, Content, Key, Listed, Objects, ObjectsError, PutOutcome, Stored, Version};
 
 /// The largest piece that a read hands out.
 const PIECE: usize = 256 * 1024;

@@ -165,7 +165,11 @@ impl Directory {
             Some((head, _)) if head.position > self.position => Ok(Followed::Behind),
             Some((head, version)) => {
                 let is_known = self.snapshot.as_ref().is_some_and(|(_, known)| *known == version);
-                Ok(if is_known || head.position < self.position { Followed::UpToDate } else { Followed::Behind })
+                Ok(if is_known || head.position < self.position {
+                    Followed::UpToDate
+                } else {
+                    Followed::Behind
+                })
             }
             None => Ok(Followed::UpToDate),
         }
@@ -252,18 +256,16 @@ impl Directory {
         manifest.shards.extend(written);
         let (bytes, digest) = encode_manifest(&manifest);
         pen.create(&record::directory_manifest(digest), bytes).await?;
-        let head = DirectoryHead {
-            epoch: pen.epoch,
-            position: self.position,
-            manifest: digest,
-            issued: pen.now,
-        };
+        let head =
+            DirectoryHead { epoch: pen.epoch, position: self.position, manifest: digest, issued: pen.now };
         let condition = match &self.snapshot {
             Some((_, version)) => Condition::Matches(version.clone()),
             None => Condition::Absent,
         };
         let bytes = Bytes::from(Envelope::seal(&head, &[pen.director]).to_bytes());
-        if let PutOutcome::Stored(version) = pen.objects.put(&record::directory_head(), bytes, condition).await? {
+        if let PutOutcome::Stored(version) =
+            pen.objects.put(&record::directory_head(), bytes, condition).await?
+        {
             info!(position = self.position, shards = changed, "the directory has a new snapshot");
             (self.snapshot, self.entries) = (Some((head, version)), 0);
         }

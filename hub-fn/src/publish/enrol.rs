@@ -82,7 +82,12 @@ impl Publisher {
         Ok(decided)
     }
 
-    async fn decide(&mut self, request: &EnrollRequest, id: Digest, stamp: Stamp) -> Result<(), ObjectsError> {
+    async fn decide(
+        &mut self,
+        request: &EnrollRequest,
+        id: Digest,
+        stamp: Stamp,
+    ) -> Result<(), ObjectsError> {
         let cluster = &request.cluster;
         match self.register(request, stamp).await? {
             Ok(()) => info!(%cluster, "cluster is enrolled"),

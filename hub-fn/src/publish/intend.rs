@@ -193,12 +193,7 @@ fn from_fleet(previous: &Intent, commit: &str, fleet: &Fleet) -> Intent {
     }
 }
 
-fn hold(
-    previous: &Intent,
-    next: &Intent,
-    descent: Descent,
-    members: &Population,
-) -> Option<HeldChange> {
+fn hold(previous: &Intent, next: &Intent, descent: Descent, members: &Population) -> Option<HeldChange> {
     let from = previous.fleet.as_deref();
     let (removes, of) = removed_pairs(previous, next, members);
     let descends = from.is_none() || matches!(descent, Descent::Same | Descent::Forward);

@@ -175,7 +175,12 @@ impl Publisher {
         let is_approved = |held: &HeldChange| approved.contains(&held.change);
         let Some(place) = self.fleet_place() else {
             let seen = FleetSeen::Unconfigured;
-            return Look::of(intend::intend(previous, &seen, &self.members.population(previous, None), &is_approved));
+            return Look::of(intend::intend(
+                previous,
+                &seen,
+                &self.members.population(previous, None),
+                &is_approved,
+            ));
         };
         let before = basis(&place, previous.fleet.as_deref(), &[]);
         let Some(fetched) = self.fetch_fleet(&place, before, previous, until).await else {

@@ -159,7 +159,11 @@ impl Members {
     /// Up to `count` clusters after this one, or from the first on.
     pub fn after(&self, name: Option<&Name>, count: usize) -> Vec<Name> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
-        self.known.range::<Name, _>((from, Bound::Unbounded)).take(count).map(|(name, _)| name.clone()).collect()
+        self.known
+            .range::<Name, _>((from, Bound::Unbounded))
+            .take(count)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Takes an entry, if it is newer than what is known.
@@ -384,7 +388,8 @@ impl Members {
         let Some(roster) = &known.roster else { return moment.table.0.contains_key(&id) };
         if roster.group != known.placed {
             let is_in = moment.table.0.contains_key(&id);
-            return is_in && (roster.labels != known.labels || is_open(moment.table, &id, self.groups.keys()));
+            return is_in
+                && (roster.labels != known.labels || is_open(moment.table, &id, self.groups.keys()));
         }
         roster.labels != known.labels
             || roster.order.0 != moment.epoch

@@ -258,7 +258,10 @@ impl<'a> Services<'a> {
         touched.iter().any(|name| had(name) || self.all.get(*name).is_some_and(|p| p.is_for(name, group)))
     }
 
-    fn for_group<'s>(&'s self, group: &'s Judged<'_>) -> impl Iterator<Item = (&'a Name, &'s Published<'a>)> + 's {
+    fn for_group<'s>(
+        &'s self,
+        group: &'s Judged<'_>,
+    ) -> impl Iterator<Item = (&'a Name, &'s Published<'a>)> + 's {
         self.all.iter().filter(|(name, p)| p.is_for(name, group)).map(|(name, p)| (*name, p))
     }
 }

@@ -163,11 +163,9 @@ impl Publisher {
         let some = self.members.after(self.compared.as_ref(), COMPARED);
         self.compared = some.get(COMPARED - 1).cloned();
         let this = &*self;
-        let reads = some.into_iter().map(|name| {
-            async move {
-                let found = this.roster_of(&name).await?;
-                Ok::<_, ObjectsError>((name, found.map(|f| (f.document.epoch, f.document.sequence))))
-            }
+        let reads = some.into_iter().map(|name| async move {
+            let found = this.roster_of(&name).await?;
+            Ok::<_, ObjectsError>((name, found.map(|f| (f.document.epoch, f.document.sequence))))
         });
         let found: Vec<_> =
             stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT).try_collect().await?;

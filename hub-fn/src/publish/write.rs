@@ -155,7 +155,8 @@ impl Publisher {
                 match known {
                     Some(digest) => Ok(digest),
                     None => {
-                        let shard = serde_json::to_vec(&table.shard(n)).expect("a table has string keys only");
+                        let shard =
+                            serde_json::to_vec(&table.shard(n)).expect("a table has string keys only");
                         put_addressed(&self.objects, shard, record::table).await
                     }
                 }

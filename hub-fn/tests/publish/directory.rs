@@ -112,13 +112,16 @@ async fn a_removed_cluster_is_gone_from_the_directory_and_its_name_is_free() {
     let ask = async |of: &SigningKey, by: &SigningKey, issued: u64| {
         let removal = Removal { cluster: name("harbour"), key: of.public().id(), issued };
         let bytes = Bytes::from(Envelope::seal(&removal, &[by]).to_bytes());
-        let _ = objects.put(&record::removal(&name("harbour")), bytes, Condition::Always).await.expect("a disk");
+        let _ =
+            objects.put(&record::removal(&name("harbour")), bytes, Condition::Always).await.expect("a disk");
     };
     let later = u64::MAX / 2;
     // A stranger's word, one about another key, one that is older than the registration.
-    for (of, by, issued) in
-        [(&key, &SigningKey::generate(), later), (&SigningKey::generate(), &operator, later), (&key, &operator, 1)]
-    {
+    for (of, by, issued) in [
+        (&key, &SigningKey::generate(), later),
+        (&SigningKey::generate(), &operator, later),
+        (&key, &operator, 1),
+    ] {
         ask(of, by, issued).await;
         enrolments(&mut publisher).await;
         assert!(directory(&world, &objects).await[&name("harbour")].is_enrolled());

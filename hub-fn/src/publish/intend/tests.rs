@@ -103,7 +103,11 @@ fn a_file_that_cannot_be_read_keeps_what_it_declared_and_nothing_shrinks_meanwhi
         let after = step(&before, "bbbb", &files, Descent::Forward, &members, &[]);
         assert_eq!(after.state, SourceState::Degraded);
         assert_eq!(after.intent.fleet.as_deref(), Some("bbbb"));
-        assert_eq!(removed_pairs(&before, &after.intent, &Population::by_name(&members)), (0, 4), "{files:?}");
+        assert_eq!(
+            removed_pairs(&before, &after.intent, &Population::by_name(&members)),
+            (0, 4),
+            "{files:?}"
+        );
         assert_eq!(names(&after.intent.services), ["db", "web"]);
     }
 }

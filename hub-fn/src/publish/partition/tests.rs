@@ -121,7 +121,8 @@ impl Fleet {
     fn enrol(&mut self, cluster: &str, text: &str) {
         let key = farshore_shared::keys::SigningKey::from_seed([7; 32].into()).public().id();
         let roster = self.members.get(&name(cluster)).and_then(|member| member.roster.clone());
-        self.members.insert(name(cluster), Member { labels: labels(text), key, roster, owed: BTreeSet::new() });
+        self.members
+            .insert(name(cluster), Member { labels: labels(text), key, roster, owed: BTreeSet::new() });
         self.sites.entry(name(cluster)).or_default();
     }
 
