@@ -85,11 +85,16 @@ async fn measure(clusters: usize, groups: usize) -> Result<u64, BenchError> {
 }
 
 async fn step(publisher: &mut Publisher, step: Step) -> Result<(), BenchError> {
-    let report = publisher.step(step).await.map_err(BenchError::ours("publishing"))?;
-    if report.failed.is_empty() && report.held.is_empty() {
-        return Ok(());
+    loop {
+        let report = publisher.step(step).await.map_err(BenchError::ours("publishing"))?;
+        if !report.failed.is_empty() || !report.held.is_empty() {
+            return Err(BenchError::Wrong(format!("a step of the publisher did {report:?}")));
+        }
+        // A large change is several steps.
+        if !report.is_unfinished {
+            return Ok(());
+        }
     }
-    Err(BenchError::Wrong(format!("a step of the publisher did {report:?}")))
 }
 
 /// Objects and bytes, by the first part of their keys.

@@ -322,10 +322,9 @@ fn tell(
         println!("the commit was first seen after {:.2} s", seen.saturating_sub(committed).as_secs_f64());
     }
     if side.publisher.is_some() {
-        println!(
-            "the fleet repository was asked {} times, every {INTERVAL}",
-            traffic.fleet.borrow().fetches()
-        );
+        let asked = traffic.fleet.borrow().fetches() - side.fetches;
+        let lasted = options.warm_up + options.seconds;
+        println!("the fleet repository was fetched {asked} times in {lasted} s; the interval is {INTERVAL}");
     }
     println!("reports acknowledged and not in the record: {}", lost.len());
     println!("wrong answers: {}", tally.wrong.len());

@@ -83,7 +83,7 @@ impl Sites {
             passes,
             tags,
             known: BTreeMap::new(),
-            newest: (fleet.groups().iter().map(|(_, group)| group.sequence).max().unwrap_or(0), None),
+            newest: (fleet.groups().iter().map(|group| group.sequence).max().unwrap_or(0), None),
             acknowledged: BTreeMap::new(),
             reports: BTreeMap::new(),
             seen_commit: None,
@@ -300,6 +300,6 @@ fn verify_roster(fleet: &Fleet, number: usize, envelope: &Envelope, tag: &Desire
     if roster.cluster != fleet.name(number) {
         return Err(format!("the roster of {}", roster.cluster));
     }
-    let is_its_group = fleet.groups()[fleet.group_of(number)].0 == roster.group;
+    let is_its_group = fleet.groups()[fleet.group_of(number)].id == roster.group;
     if is_its_group { Ok(()) } else { Err("a roster of another group".to_owned()) }
 }

@@ -6,9 +6,9 @@ use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::publish::enrol::request_digest;
 use farshore_hub_fn::publish::partition::Policy;
-use farshore_hub_fn::publish::{FleetRepository, Options, Publisher};
+use farshore_hub_fn::publish::{FleetRepository, Options, Publisher, SyncOptions};
 use farshore_hub_fn::record;
-use farshore_hub_fn::source::{Branch, FileSources, GitUrl};
+use farshore_hub_fn::source::{Branch, FileSources, GitUrl, Limits};
 use farshore_shared::clock;
 use farshore_shared::keys::SigningKey;
 use farshore_shared::names::Name;
@@ -97,6 +97,8 @@ impl Fleet {
             mirrors: self.folder.path().join("mirrors"),
             policy: Policy { poll: POLL_SECONDS, ..Policy::default() },
             interval: std::time::Duration::ZERO,
+            // One step waits for what it fetches, however busy the machine is.
+            sync: SyncOptions { grace: Limits::default().total, ..SyncOptions::default() },
         })
     }
 }

@@ -12,7 +12,7 @@
 mod change;
 mod declared;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
 use farshore_hub_fn::objects::{Condition, Objects, PutOutcome};
 use farshore_hub_fn::publish::Step;
 use farshore_hub_fn::publish::state::Published;
-use farshore_hub_fn::record::{self, Entry, GroupRef, RosterRef};
+use farshore_hub_fn::record::{self, Entry, RosterRef};
 use farshore_hub_fn::trust::Trust;
 use farshore_shared::clock;
 use farshore_shared::digest::Digest;
@@ -64,6 +64,14 @@ pub(crate) struct Recipe<'a> {
     pub(crate) documented: &'a dyn Fn(usize) -> bool,
 }
 
+/// A group, and its body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GroupAt {
+    pub(crate) id: GroupId,
+    pub(crate) sequence: u64,
+    pub(crate) digest: Digest,
+}
+
 /// A seeded fleet.
 pub(crate) struct Fleet {
     /// How many clusters.
@@ -74,7 +82,7 @@ pub(crate) struct Fleet {
     pub(crate) trust: Trust,
     keys: PublisherKeys,
     pool: Vec<SigningKey>,
-    groups: Vec<(GroupId, GroupRef)>,
+    groups: Vec<GroupAt>,
     sequence: u64,
     issued: u64,
     founders: Vec<RosterRef>,
@@ -124,7 +132,8 @@ impl Fleet {
 
     /// Enrols one cluster in each group and lets the publisher publish.
     async fn found(&mut self, objects: &Arc<dyn Objects>, groups: usize) -> Result<(), BenchError> {
-        self.groups = vec![(self.id, missing_group()); groups];
+        // Until the publisher has said which there are.
+        self.groups = vec![GroupAt { id: self.id, sequence: 0, digest: self.id }; groups];
         for n in 0..groups {
             let registration = Envelope::seal(&self.registration(n), &[&self.keys.director]).to_bytes();
             put(objects, &record::registration(&self.name(n)), registration.into()).await?;
@@ -144,9 +153,9 @@ impl Fleet {
             let roster: Roster = envelope
                 .open(&self.trust.director(), farshore_shared::wire::SMALL_LIMIT)
                 .map_err(BenchError::ours("opening a roster"))?;
-            let group = published.table.0.get(&roster.group).cloned();
+            let group = published.table.0.get(&roster.group);
             let group = group.ok_or_else(|| BenchError::Wrong(format!("{name}'s group has no body")))?;
-            self.groups[n] = (roster.group, group);
+            self.groups[n] = GroupAt { id: roster.group, sequence: group.sequence, digest: group.digest };
             self.founders.push(reference(&roster, Digest::of(&bytes)));
             self.sequence = self.sequence.max(roster.sequence);
         }
@@ -222,12 +231,12 @@ impl Fleet {
     }
 
     fn roster(&self, n: usize) -> Roster {
-        let (group, at) = &self.groups[n % self.groups.len()];
+        let group = self.groups[self.group_of(n)];
         Roster {
             cluster: self.name(n),
             key: self.key(n).public().id(),
-            group: *group,
-            floor: at.sequence,
+            group: group.id,
+            floor: group.sequence,
             epoch: self.epoch(),
             sequence: self.sequence,
             issued: self.issued,
@@ -280,13 +289,13 @@ impl Fleet {
     }
 
     /// Id and body of every group.
-    pub(crate) fn groups(&self) -> &[(GroupId, GroupRef)] {
+    pub(crate) fn groups(&self) -> &[GroupAt] {
         &self.groups
     }
 
     /// What a cluster holds that has everything, once its roster's digest is known.
     pub(crate) fn tag(&self, n: usize) -> DesiredTag {
-        let (_, group) = &self.groups[self.group_of(n)];
+        let group = self.groups[self.group_of(n)];
         let (sequence, digest) = match self.founders.get(n) {
             Some(founder) => (founder.sequence, founder.digest),
             None => (self.sequence, self.roster_digest(n)),
@@ -339,19 +348,6 @@ fn reference(roster: &Roster, digest: Digest) -> RosterRef {
     }
 }
 
-/// What stands for a group until the publisher has written it.
-fn missing_group() -> GroupRef {
-    GroupRef {
-        values: BTreeMap::new(),
-        sequence: 0,
-        digest: Digest::of(b""),
-        content: Digest::of(b""),
-        expires: 0,
-        services: BTreeMap::new(),
-        tombstones: vec![],
-    }
-}
-
 async fn put(
     objects: &Arc<dyn Objects>,
     key: &farshore_hub_fn::objects::Key,
@@ -394,7 +390,7 @@ mod tests {
         for n in 0..30 {
             let (_, roster) = tags.iter().find(|(name, _)| *name == fleet.name(n)).expect("it is there");
             assert_eq!(fleet.tag(n).roster.short, roster.digest.short(), "cluster {n}");
-            assert!(fleet.groups().iter().any(|(id, _)| *id == roster.group));
+            assert!(fleet.groups().iter().any(|group| group.id == roster.group));
         }
     }
 }
