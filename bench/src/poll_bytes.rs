@@ -3,7 +3,7 @@
 //! Unit: bytes of the TCP payload, both ways, TLS records and HTTP/2 frames and all, for one poll that brings
 //! nothing new. It is the mean over a connection of `--polls` polls in which the pass is renewed as often as
 //! at a site: a pass is used for half of its life of 3,600 s, and a site polls every 120 s, so that each 15th poll
-//! carries a new one. Reported apart: the handshake with the first poll, and the poll that carries a new pass.
+//! carries a new one. Polls are a second apart, so that each answer has a date of its own. Reported apart: the handshake with the first poll, and the poll that carries a new pass.
 //!
 //! Ours: the agent's own client against a hub over TLS 1.3 and HTTP/2. Yardstick: the same polls by
 //! `curl --http2` on one connection, with the standard headers (`authorization`, `if-none-match`), to the
@@ -100,14 +100,8 @@ async fn by_agent(
     let mut cost = Cost { first: 0, steady: Vec::new(), renewals: Vec::new() };
     for number in 0..=options.polls {
         let is_renewal = number > 0 && number % options.renew == 0;
+        next_second().await?;
         if is_renewal {
-            // A pass of the same second is the same pass.
-            let now = clock::now();
-            wait_for("the next second", Duration::from_secs(3), async || match clock::now() {
-                later if later > now => Ok(()),
-                _ => Err("it is the same second".to_owned()),
-            })
-            .await?;
             client.renew_pass();
         }
         let before = passed(proxy).await?;
@@ -126,6 +120,16 @@ async fn by_agent(
         return Err(BenchError::Wrong(format!("{} connections instead of one", proxy.connections())));
     }
     Ok(cost)
+}
+
+/// A site's polls are two minutes apart: each answer has another `Date`, and no pass is as old as another.
+async fn next_second() -> Result<(), BenchError> {
+    let now = clock::now();
+    let waited = wait_for("the next second", Duration::from_secs(3), async || match clock::now() {
+        later if later > now => Ok(()),
+        _ => Err("it is the same second".to_owned()),
+    });
+    Ok(waited.await?)
 }
 
 /// Bytes both ways, once nothing has moved for a while: settings and window updates come behind an answer.
@@ -183,5 +187,7 @@ fn script(fleet: &Fleet, proxy: &TcpProxy, polls: u32, renew: u32) -> String {
             proxy.address()
         )
     };
-    (0..polls).map(block).collect::<Vec<_>>().join("next\n")
+    // Of the whole run, wherever it stands.
+    let pace = "rate = \"1/s\"\n".to_owned();
+    pace + &(0..polls).map(block).collect::<Vec<_>>().join("next\n")
 }
