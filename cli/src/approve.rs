@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use farshore_agent::hub::HubUrl;
 use farshore_hub_fn::keyring::Keyring;
 use farshore_hub_fn::record::{self, Approval, HeldChange, HoldCause, SourceHead};
 use farshore_shared::dsse::Envelope;
@@ -13,6 +14,7 @@ use farshore_shared::keys::KeyId;
 
 use crate::failure::Failure;
 use crate::record::{Place, Record};
+use crate::remote::Remote;
 use crate::time::{now, rfc3339};
 
 /// `farshore approve`.
@@ -25,7 +27,7 @@ pub(crate) struct ApproveArgs {
     #[command(flatten)]
     place: Place,
     /// Folder of the keys [default: DATA/keys]
-    #[arg(long, env = "FARSHORE_KEYS", value_name = "DIR", required_unless_present = "data")]
+    #[arg(long, env = "FARSHORE_KEYS", value_name = "DIR", required_unless_present_any = ["data", "hub"], conflicts_with = "hub")]
     keys: Option<PathBuf>,
 }
 
@@ -34,6 +36,7 @@ Examples:
   farshore get sources --data ./hub
   farshore approve 3f2a9c41d07e --data ./hub
   farshore approve 3f2a9c41d07e --objects s3://fleet --keys ./keys
+  farshore approve 3f2a9c41d07e --hub https://hub.example:8443 --key ./keys/operator.key
 
 An approval is for one commit and one extent: a change that grows has another id. The publisher
 sees the approval within seconds.";
@@ -111,6 +114,28 @@ fn find(heads: Vec<SourceHead>, change: &str) -> Result<HeldChange, ApproveError
 impl ApproveArgs {
     /// Finds the change, signs and records the approval.
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        match self.place.hub.clone() {
+            Some(hub) => self.ask(&hub).await,
+            None => self.record().await,
+        }
+    }
+
+    /// Through a hub.
+    async fn ask(self, hub: &HubUrl) -> Result<Exit, Failure> {
+        let mut remote = Remote::open(hub, &self.place.call)?;
+        let (_, heads) = remote.sources().await?;
+        let held = find(heads, &self.change)?;
+        let mut out = anstream::stdout();
+        writeln!(out, "approving {}", held.change)?;
+        writeln!(out, "  {}", described(&held))?;
+        let word = Envelope::seal(&Approval { held, issued: now()? }, &[remote.key()]);
+        remote.tell("/v1/approvals", &word).await?;
+        writeln!(out, "approved: the publisher lets it through within seconds")?;
+        Ok(Exit::Ok)
+    }
+
+    /// In the record.
+    async fn record(self) -> Result<Exit, Failure> {
         let record = Record::open(&self.place).await?;
         let mut out = anstream::stdout();
         let key = record::approval(&self.change);

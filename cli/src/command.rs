@@ -10,6 +10,7 @@ use crate::completion::CompletionArgs;
 use crate::demo::DemoArgs;
 use crate::failure::Failure;
 use crate::get::GetArgs;
+use crate::remove::RemoveArgs;
 use crate::token::TokenArgs;
 use crate::trust::TrustArgs;
 use crate::validate::ValidateArgs;
@@ -55,6 +56,8 @@ enum Command {
     Get(GetArgs),
     /// Let a held change through
     Approve(ApproveArgs),
+    /// Take a cluster out of the fleet
+    Remove(RemoveArgs),
     /// Check a fleet repository before it is pushed
     Validate(ValidateArgs),
     /// Print a completion script for a shell
@@ -72,6 +75,7 @@ impl Farshore {
             Command::Token(args) => args.run(),
             Command::Get(args) => args.run().await,
             Command::Approve(args) => args.run().await,
+            Command::Remove(args) => args.run().await,
             Command::Validate(args) => args.run(),
             Command::Completion(args) => args.run(),
         }

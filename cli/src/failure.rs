@@ -12,6 +12,7 @@ use farshore_shared::exit::{Exit, chain};
 use crate::approve::ApproveError;
 use crate::demo::DemoError;
 use crate::record::RecordError;
+use crate::remote::RemoteError;
 use crate::time::ClockError;
 
 /// A command that was not done.
@@ -29,6 +30,9 @@ pub(crate) enum Failure {
     /// The record beside a hub.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// A hub that was asked.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The keys.
     #[error(transparent)]
     Keys(#[from] KeyringError),
@@ -57,6 +61,7 @@ impl Failure {
             Self::Hub(error) => error.exit(),
             Self::Agent(error) => error.exit(),
             Self::Record(error) => error.exit(),
+            Self::Remote(error) => error.exit(),
             Self::Approve(error) => error.exit(),
             Self::Keys(_) | Self::Certificate(_) | Self::Folder(_) => Exit::BadInput,
             Self::Clock(_) | Self::Output(_) => Exit::Fault,

@@ -6,7 +6,8 @@
 //! - [`demo`]: all of it on one machine, played and told.
 //! - `hub`, `agent`: the two sides, which live in crates of their own.
 //! - [`trust`], [`token`]: what a fleet begins with.
-//! - [`get`], [`approve`]: the record beside a running hub, read and answered; [`record`] loads it.
+//! - [`get`], [`approve`], [`remove`]: what a hub knows, read and answered: from its record ([`record`]), or by asking it
+//!   ([`remote`]).
 //! - [`validate`]: a fleet repository before it is pushed.
 //! - [`table`], [`time`]: how things are shown to people.
 
@@ -17,6 +18,8 @@ mod demo;
 mod failure;
 mod get;
 mod record;
+mod remote;
+mod remove;
 mod table;
 mod time;
 mod token;

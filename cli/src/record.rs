@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
+use farshore_agent::hub::HubUrl;
 use farshore_hub_fn::objects::disk::{Disk, OpenError};
 use farshore_hub_fn::objects::{Condition, Key, Objects, ObjectsError};
 use farshore_hub_fn::publish::state::{Published, StateError};
 use farshore_hub_fn::record::{self, Approval, SEEN_SHARDS, SeenTable, SourceHead};
 use farshore_hub_fn::run::HubError;
 use farshore_hub_fn::seen::SEEN_LIMIT;
+use farshore_hub_fn::status::all_reports;
+use farshore_hub_fn::status::shard::Reports;
 use farshore_hub_fn::stores::open_bucket;
 use farshore_hub_fn::trust::{Trust, TrustError};
 use farshore_shared::dsse::{Envelope, Signers};
@@ -23,6 +26,8 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{Document, Registration, Roster, SMALL_LIMIT, STATUS_LIMIT, Status, UnixSeconds};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::warn;
+
+use crate::remote::CallArgs;
 
 /// How many clusters are read at once.
 const IN_FLIGHT: usize = 32;
@@ -41,6 +46,11 @@ pub(crate) struct Place {
     /// Bucket of the record: s3://BUCKET[?endpoint=URL]
     #[arg(long, env = "FARSHORE_OBJECTS", value_name = "URL")]
     pub(crate) objects: Option<String>,
+    /// Hub to ask instead, as an operator: https://HOST:PORT (with --key)
+    #[arg(long, env = "FARSHORE_HUB", value_name = "URL", requires = "key", conflicts_with_all = ["data", "objects"])]
+    pub(crate) hub: Option<HubUrl>,
+    #[command(flatten)]
+    pub(crate) call: CallArgs,
 }
 
 /// Why the record cannot be read or written.
@@ -94,6 +104,8 @@ pub(crate) struct Known {
     pub(crate) roster: Option<Roster>,
     /// The last status that it signed.
     pub(crate) status: Option<Status>,
+    /// When a hub received it, in milliseconds since 1970.
+    pub(crate) received: u64,
     /// When the hub last heard it.
     pub(crate) seen: Option<UnixSeconds>,
 }
@@ -141,9 +153,10 @@ impl Record {
     /// [`RecordError`].
     pub(crate) async fn clusters(&self) -> Result<Vec<Known>, RecordError> {
         let seen = self.seen().await?;
+        let reports = all_reports(&*self.objects).await?;
         let names = self.names(record::REGISTRATIONS, |key| key.rsplit('/').next()).await?;
         let clusters = stream::iter(names)
-            .map(|name| self.cluster(name))
+            .map(|name| self.cluster(name, &reports))
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<Vec<_>>()
             .await?;
@@ -155,20 +168,26 @@ impl Record {
         Ok(clusters)
     }
 
-    async fn cluster(&self, name: Name) -> Result<Option<Known>, RecordError> {
+    async fn cluster(&self, name: Name, reports: &Reports) -> Result<Option<Known>, RecordError> {
         let director = self.trust.director();
         let registration = self.signed::<Registration>(record::registration(&name), &director, SMALL_LIMIT);
         let Some(registration) = registration.await?.filter(|found| found.cluster == name) else {
             return Ok(None);
         };
         let site = Signers::one(&registration.key);
-        let (roster, status) = futures::try_join!(
-            self.signed::<Roster>(record::roster(&name), &director, SMALL_LIMIT),
-            self.signed::<Status>(record::status(&name), &site, STATUS_LIMIT),
-        )?;
+        let roster = self.signed::<Roster>(record::roster(&name), &director, SMALL_LIMIT).await?;
         let roster = roster.filter(|found| found.cluster == name);
+        let report = reports.get(&name);
+        let status = report.and_then(|report| match report.envelope.open::<Status>(&site, STATUS_LIMIT) {
+            Ok(status) => Some(status),
+            Err(error) => {
+                warn!(cluster = %name, error = %chain(&error), "status is refused");
+                None
+            }
+        });
         let status = status.filter(|found| found.cluster == name);
-        Ok(Some(Known { registration, roster, status, seen: None }))
+        let received = report.filter(|_| status.is_some()).map_or(0, |report| report.received);
+        Ok(Some(Known { registration, roster, status, received, seen: None }))
     }
 
     async fn seen(&self) -> Result<SeenTable, RecordError> {

@@ -24,16 +24,6 @@ pub(crate) fn rfc3339(at: UnixSeconds) -> Option<String> {
     timestamp.map(|timestamp| timestamp.to_string())
 }
 
-/// How long ago a time was, in its largest whole unit.
-pub(crate) fn age(at: UnixSeconds, now: UnixSeconds) -> String {
-    match now.saturating_sub(at) {
-        s @ 0..120 => format!("{s}s"),
-        s @ 120..7200 => format!("{}m", s / 60),
-        s @ 7200..172_800 => format!("{}h", s / 3600),
-        s => format!("{}d", s / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,12 +32,5 @@ mod tests {
     fn a_time_is_shown_in_utc() {
         assert_eq!(rfc3339(1_800_000_000).as_deref(), Some("2027-01-15T08:00:00Z"));
         assert_eq!(rfc3339(u64::MAX), None);
-    }
-
-    #[test]
-    fn an_age_is_short_and_never_negative() {
-        let ages = [0, 119, 120, 7199, 7200, 172_800].map(|seconds| age(1_000_000 - seconds, 1_000_000));
-        assert_eq!(ages, ["0s", "119s", "2m", "119m", "2h", "2d"]);
-        assert_eq!(age(2_000_000, 1_000_000), "0s");
     }
 }

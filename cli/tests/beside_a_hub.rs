@@ -183,4 +183,105 @@ async fn a_site_that_applied_what_is_published_is_shown_as_converged() {
     assert_eq!(fleet.get("services")[0]["clusters"], 1);
     let core = farshore(&["get", "clusters", "--data", &data, "--selector", "tier=core"]).with(0);
     assert_eq!(core.out.lines().count(), 1, "only the header: {}", core.out);
+    assert!(core.err.starts_with("1 clusters: 1 converged, "), "{}", core.err);
+    let asked = Asked { url, key: format!("{data}/keys/operator.key") };
+    the_hub_shows_it_as_well(&asked, &cluster).await;
+    a_removal_is_told_before_it_is_done(&asked, &data);
+}
+
+async fn the_hub_shows_it_as_well(asked: &Asked, cluster: &Value) {
+    let converged = wait_for("the hub to have counted", Duration::from_secs(30), async || {
+        let shown = asked.run(&["get", "clusters", "-l", "tier=edge", "--state", "converged", "-o", "json"]);
+        let is_counted = shown.err.starts_with("1 clusters: 1 converged, ");
+        if shown.code == Some(0) && is_counted { Ok(shown.out) } else { Err(format!("{shown:?}")) }
+    });
+    let shown: Value = serde_json::from_str(&converged.await.expect("it counts")).expect("JSON");
+    let item = &shown["items"][0];
+    assert_eq!((&item["name"], &item["revision"]), (&"ship-1".into(), &cluster["revision"]), "{item}");
+    let services: Value =
+        serde_json::from_str(&asked.run(&["get", "services", "-o", "json"]).with(0).out).expect("JSON");
+    assert_eq!(
+        (&services["items"][0]["name"], &services["items"][0]["clusters"]),
+        (&"web".into(), &1.into())
+    );
+    let none = asked.run(&["get", "clusters", "--prefix", "shop", "--limit", "5"]).with(0);
+    assert_eq!(none.out.lines().count(), 1, "only the header: {}", none.out);
+}
+
+fn a_removal_is_told_before_it_is_done(asked: &Asked, data: &str) {
+    let told = asked.run(&["remove", "ship-1"]).with(4);
+    assert!(told.out.contains("the site keeps what it has, 1 services"), "{}", told.out);
+    assert!(told.out.contains("its pass is refused"), "{}", told.out);
+    let removals = format!("{data}/objects/removals");
+    assert!(!std::path::Path::new(&removals).exists(), "nothing is done yet");
+    asked.run(&["remove", "ship-2", "--yes"]).with(3);
+    let removed = asked.run(&["remove", "ship-1", "--yes"]).with(0);
+    assert!(removed.out.contains("removed: "), "{}", removed.out);
+    assert!(std::path::Path::new(&removals).join("ship-1").exists(), "the publisher has it");
+}
+
+/// A hub that is asked as an operator.
+struct Asked {
+    url: String,
+    key: String,
+}
+
+impl Asked {
+    fn run(&self, arguments: &[&str]) -> Ended {
+        farshore(&[arguments, &["--hub", &self.url, "--key", &self.key]].concat())
+    }
+
+    fn source(&self) -> Result<Value, String> {
+        let shown = self.run(&["get", "sources", "-o", "json"]);
+        let shown = if shown.code == Some(0) { shown.out } else { return Err(shown.err) };
+        Ok(serde_json::from_str::<Value>(&shown).expect("JSON")["items"][0].clone())
+    }
+
+    async fn until(&self, state: &str) -> Value {
+        let source = wait_for("the source's state", Duration::from_secs(60), async || {
+            let source = self.source()?;
+            if source["state"] == state { Ok(source) } else { Err(source.to_string()) }
+        });
+        source.await.expect(state)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_asks_and_approves_from_anywhere() {
+    let mut fleet = Fleet::without_keys();
+    fleet.write("one");
+    let port = Port::take().expect("a port");
+    let (data, repo) = (fleet.data().to_owned(), format!("{}#main", fleet.repo.path().display()));
+    let hub = ["hub", "--data", &data, "--fleet", &repo, "--listen", &port.address(), "--interval", "1s"];
+    let _hub = Process::start(PROGRAM, hub).expect("the hub starts");
+    let url = format!("https://{}", port.address());
+    let asked = Asked { url: url.clone(), key: format!("{data}/keys/operator.key") };
+    asked.until("ready").await;
+
+    let other = Fleet::new();
+    let root = format!("{data}/keys/root.1.json");
+    let stranger = format!("{}/keys/operator.key", other.data());
+    let refused = farshore(&["get", "sources", "--hub", &url, "--key", &stranger, "--root", &root]).with(3);
+    assert!(refused.err.contains("key is not an operator of this fleet (key "), "{}", refused.err);
+    assert!(refused.err.contains("root names "), "{}", refused.err);
+    let pin = "0".repeat(64);
+    let refused = asked.run(&["get", "sources", "--pin", &pin]).with(3);
+    assert!(refused.err.contains("a TLS key that is not pinned"), "{}", refused.err);
+    farshore(&["get", "sources", "--hub", &url]).with(2);
+    let nobody = Port::take().expect("a port");
+    let away = Asked { url: format!("https://{}", nobody.address()), key: asked.key.clone() };
+    let away = away.run(&["get", "clusters"]).with(5);
+    assert!(away.err.contains("reaching the hub failed"), "{}", away.err);
+
+    fleet.repo.git(&["checkout", "--quiet", "--orphan", "other"]).expect("git");
+    let waiting = fleet.write("two");
+    fleet.repo.git(&["branch", "--force", "main", "other"]).expect("git");
+    let held = asked.until("held").await;
+    let change = held["held"]["change"].as_str().expect("an id").to_owned();
+    let wrong = asked.run(&["approve", "000000000000"]).with(3);
+    assert!(wrong.err.contains(&change), "{}", wrong.err);
+    let approved = asked.run(&["approve", &change]).with(0);
+    assert!(approved.out.contains(&waiting[..12]), "{}", approved.out);
+    let ready = asked.until("ready").await;
+    assert_eq!(ready["revision"], waiting.as_str());
 }

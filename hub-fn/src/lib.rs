@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! publish:  source -> artifact -> publish (decide, sign) -> objects -> index
-//! serve:    wire -> auth -> view (replica memory <- index <- objects) -> wire;  status -> objects
+//! serve:    wire -> auth -> view (replica memory <- index <- objects) -> wire;  status -> log -> shards
 //! ```
 //!
 //! - [`config`], [`run`]: what a hub is told, and its process from start to end, with all its tasks.
@@ -13,6 +13,7 @@
 //! - [`publish`]: decides, signs, writes.
 //! - [`record`], [`objects`], [`index`]: where everything lies, the port to it, and the index before it.
 //! - [`directory`]: the clusters of the fleet, read by shard.
+//! - [`status`]: what sites say of themselves: appended, folded, counted.
 //! - [`stores`]: opens them, and takes the data folder.
 //! - [`trust`], [`keyring`], [`tls`]: the trust root, the keys, the certificate.
 
@@ -34,6 +35,7 @@ pub mod run;
 pub mod seen;
 pub mod server;
 pub mod source;
+pub mod status;
 pub mod stores;
 pub mod tls;
 pub mod trust;

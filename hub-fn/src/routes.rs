@@ -7,6 +7,9 @@
 //! | `POST /v1/status` | [`handlers::status`] |
 //! | `POST /v1/enroll` | [`handlers::enroll`] |
 //! | `GET /v1/trust/{n}` | [`handlers::trust`] |
+//! | `GET /v1/clusters`, `/v1/clusters/{name}` | [`handlers::operators::clusters`] |
+//! | `GET /v1/services`, `/v1/sources` | [`handlers::operators::intents`] |
+//! | `POST /v1/approvals`, `/v1/removals` | [`handlers::operators::words`] |
 //! | `GET /healthz`, `/readyz`, `/metrics` | [`handlers::health`] |
 
 use std::time::Instant;
@@ -31,6 +34,18 @@ pub enum Route {
     Enroll,
     /// `GET /v1/trust/{n}`
     Trust,
+    /// `GET /v1/clusters`
+    Clusters,
+    /// `GET /v1/clusters/{name}`
+    Cluster,
+    /// `GET /v1/services`
+    Services,
+    /// `GET /v1/sources`
+    Sources,
+    /// `POST /v1/approvals`
+    Approvals,
+    /// `POST /v1/removals`
+    Removals,
     /// `GET /healthz`
     Healthz,
     /// `GET /readyz`
@@ -49,13 +64,19 @@ impl Route {
             (&Method::GET, "/v1/desired") => (Self::Desired, ""),
             (&Method::POST, "/v1/status") => (Self::Status, ""),
             (&Method::POST, "/v1/enroll") => (Self::Enroll, ""),
+            (&Method::GET, "/v1/clusters") => (Self::Clusters, ""),
+            (&Method::GET, "/v1/services") => (Self::Services, ""),
+            (&Method::GET, "/v1/sources") => (Self::Sources, ""),
+            (&Method::POST, "/v1/approvals") => (Self::Approvals, ""),
+            (&Method::POST, "/v1/removals") => (Self::Removals, ""),
             (&Method::GET, "/healthz") => (Self::Healthz, ""),
             (&Method::GET, "/readyz") => (Self::Readyz, ""),
             (&Method::GET, "/metrics") => (Self::Metrics, ""),
             (&Method::GET, path) => {
                 let artifact = path.strip_prefix("/v1/artifacts/").map(|rest| (Self::Artifact, rest));
                 let trust = || path.strip_prefix("/v1/trust/").map(|rest| (Self::Trust, rest));
-                artifact.or_else(trust).unwrap_or((Self::None, ""))
+                let cluster = || path.strip_prefix("/v1/clusters/").map(|rest| (Self::Cluster, rest));
+                artifact.or_else(trust).or_else(cluster).unwrap_or((Self::None, ""))
             }
             _ => (Self::None, ""),
         }
@@ -70,6 +91,12 @@ impl Route {
             Self::Status => "status",
             Self::Enroll => "enroll",
             Self::Trust => "trust",
+            Self::Clusters => "clusters",
+            Self::Cluster => "cluster",
+            Self::Services => "services",
+            Self::Sources => "sources",
+            Self::Approvals => "approvals",
+            Self::Removals => "removals",
             Self::Healthz => "healthz",
             Self::Readyz => "readyz",
             Self::Metrics => "metrics",
@@ -135,6 +162,12 @@ async fn dispatch(hub: &Hub, door: Door, route: Route, rest: &str, request: Requ
         (Door::Public, Route::Status) => handlers::status::post(hub, request).await,
         (Door::Public, Route::Enroll) => handlers::enroll::post(hub, request).await,
         (Door::Public, Route::Trust) => handlers::trust::get(hub, rest).await,
+        (Door::Public, Route::Clusters) => handlers::operators::clusters::list(hub, request).await,
+        (Door::Public, Route::Cluster) => handlers::operators::clusters::get(hub, rest, request).await,
+        (Door::Public, Route::Services) => handlers::operators::intents::services(hub, request).await,
+        (Door::Public, Route::Sources) => handlers::operators::intents::sources(hub, request).await,
+        (Door::Public, Route::Approvals) => handlers::operators::words::approve(hub, request).await,
+        (Door::Public, Route::Removals) => handlers::operators::words::remove(hub, request).await,
         (Door::Health, _) | (Door::Public, Route::None) => Err(answer::Refusal::not_found()),
     }
 }
@@ -148,8 +181,11 @@ mod tests {
         assert_eq!(Route::of(&Method::GET, "/v1/desired"), (Route::Desired, ""));
         assert_eq!(Route::of(&Method::GET, "/v1/artifacts/abc"), (Route::Artifact, "abc"));
         assert_eq!(Route::of(&Method::GET, "/v1/trust/1"), (Route::Trust, "1"));
+        assert_eq!(Route::of(&Method::GET, "/v1/clusters"), (Route::Clusters, ""));
+        assert_eq!(Route::of(&Method::GET, "/v1/clusters/a"), (Route::Cluster, "a"));
         for (method, path) in [
             (Method::POST, "/v1/desired"),
+            (Method::GET, "/v1/approvals"),
             (Method::GET, "/v1/status"),
             (Method::GET, "/"),
             (Method::PUT, "/v1/trust/1"),

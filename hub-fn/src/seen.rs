@@ -1,5 +1,5 @@
-//! When clusters were last heard: kept in memory, flushed to the record in batches, merged by the later
-//! time. What is lost with a replica is heard again at the next poll.
+//! When clusters were last heard: kept in memory, flushed in batches to the index, or to the record where the
+//! index keeps no times, merged by the later time. What is lost with a replica is heard again at the next poll.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
+use tracing::debug;
 
+use crate::index::{Index, Kept};
 use crate::objects::{Objects, ObjectsError, update};
 use crate::record::{self, SeenTable};
 
@@ -30,12 +32,21 @@ impl Seen {
         }
     }
 
-    /// Merges everything that was noted into the record.
+    /// Brings everything that was noted to where it is kept: into the index, or, where that keeps no times or
+    /// is away, into the record, merged by the later time.
     ///
     /// # Errors
     /// [`ObjectsError`]; what was not written by then is noted again, unless something later was.
-    pub async fn flush(&self, objects: &dyn Objects) -> Result<(), ObjectsError> {
+    pub async fn flush(&self, index: &dyn Index, objects: &dyn Objects) -> Result<(), ObjectsError> {
         let fresh = std::mem::take(&mut *self.fresh.lock().unwrap_or_else(PoisonError::into_inner));
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        match index.note_seen(&fresh).await {
+            Ok(Kept::Yes) => return Ok(()),
+            Ok(Kept::No) => {}
+            Err(error) => debug!(%error, "index takes no last-seen times: they go into the record"),
+        }
         let mut shards: BTreeMap<u16, SeenTable> = BTreeMap::new();
         for (cluster, at) in fresh {
             shards.entry(record::seen_shard(&cluster)).or_default().insert(cluster, at);
@@ -58,7 +69,8 @@ impl Seen {
     }
 }
 
-async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(), ObjectsError> {
+/// Merges times into one table of the record, by the later time.
+pub(crate) async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(), ObjectsError> {
     update(objects, &record::seen(shard), SEEN_LIMIT, |stored| {
         // A damaged table is begun anew: it holds nothing that does not come again.
         let mut table: SeenTable =
@@ -76,6 +88,7 @@ async fn merge(objects: &dyn Objects, shard: u16, times: &SeenTable) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::memory::Memory;
     use crate::objects::Condition;
     use crate::objects::disk::Disk;
 
@@ -93,13 +106,13 @@ mod tests {
         let (one, other) = (Seen::default(), Seen::default());
         one.note(&cluster, 20);
         other.note(&cluster, 10);
-        one.flush(&objects).await.expect("a disk");
-        other.flush(&objects).await.expect("a disk");
+        one.flush(&Memory::new(), &objects).await.expect("a disk");
+        other.flush(&Memory::new(), &objects).await.expect("a disk");
         assert_eq!(read(&objects, &cluster).await, Some(20));
         let key = record::seen(record::seen_shard(&cluster));
         let _ = objects.put(&key, Bytes::from_static(b"{"), Condition::Always).await.expect("a disk");
         one.note(&cluster, 30);
-        one.flush(&objects).await.expect("a disk");
+        one.flush(&Memory::new(), &objects).await.expect("a disk");
         assert_eq!(read(&objects, &cluster).await, Some(30));
     }
 
@@ -113,9 +126,9 @@ mod tests {
         let key = record::seen(record::seen_shard(&cluster));
         let blocked =
             crate::objects::faulty::Faulty::new(std::sync::Arc::new(objects), std::sync::Arc::new(Down));
-        seen.flush(&blocked).await.expect_err("the store is away");
+        seen.flush(&Memory::new(), &blocked).await.expect_err("the store is away");
         let objects = Disk::open_existing(folder.path()).expect("the same folder");
-        seen.flush(&objects).await.expect("a disk");
+        seen.flush(&Memory::new(), &objects).await.expect("a disk");
         assert_eq!(read(&objects, &cluster).await, Some(20), "{key}");
     }
 

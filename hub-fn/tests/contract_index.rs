@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farshore_hub_fn::index::memory::Memory;
-use farshore_hub_fn::index::{Entry, Index, IndexError, MOST_BYTES};
+use farshore_hub_fn::index::{Entry, Index, IndexError, Kept, MOST_BYTES};
+use farshore_hub_fn::record::{self, SHARDS, SeenTable};
+use farshore_shared::names::Name;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -36,6 +38,7 @@ contract!(
     versions_are_compared_to_the_last_bit,
     an_entry_may_be_empty_or_as_large_as_allowed_and_no_larger,
     a_lease_is_one_holder_s_until_it_ends,
+    times_are_kept_by_shard_or_not_at_all,
 );
 
 fn entry(version: u64, text: &'static str) -> Entry {
@@ -69,6 +72,27 @@ async fn a_lower_version_never_replaces_a_higher_one(index: &dyn Index) {
     assert_eq!(get(index, "head").await, Some(entry(9, "nine again")));
     put(index, "head", &entry(10, "ten")).await;
     assert_eq!(get(index, "head").await, Some(entry(10, "ten")));
+}
+
+async fn times_are_kept_by_shard_or_not_at_all(index: &dyn Index) {
+    let clusters: Vec<Name> = (0..3000).map(|n| format!("c-{n}").parse().expect("a name")).collect();
+    let times = |at: u64| clusters.iter().map(|cluster| (cluster.clone(), at)).collect();
+    let shard = record::shard_of(&clusters[0]);
+    match index.note_seen(&times(1_800_000_000)).await.expect("the index is there") {
+        Kept::No => assert_eq!(index.seen(shard).await.expect("the index is there"), None),
+        Kept::Yes => {
+            let kept = index.note_seen(&times(1_800_000_015)).await.expect("the index is there");
+            assert_eq!(kept, Kept::Yes);
+            let mut found = SeenTable::new();
+            for shard in 0..SHARDS {
+                let seen = index.seen(shard).await.expect("the index is there").expect("it keeps times");
+                assert_eq!(seen.since, Some(1_800_000_000));
+                assert!(seen.times.keys().all(|cluster| record::shard_of(cluster) == shard));
+                found.extend(seen.times);
+            }
+            assert_eq!(found, times(1_800_000_015));
+        }
+    }
 }
 
 async fn versions_are_compared_to_the_last_bit(index: &dyn Index) {

@@ -15,3 +15,9 @@ pub fn since_epoch() -> Duration {
 pub fn now() -> UnixSeconds {
     since_epoch().as_secs()
 }
+
+/// The same in whole milliseconds.
+#[must_use]
+pub fn now_millis() -> u64 {
+    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+}

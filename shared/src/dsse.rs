@@ -11,7 +11,7 @@ use crate::keys::{KeyId, PublicKey, SigningKey};
 use crate::wire::{Document, Role, Root};
 
 /// The most signatures that are looked at.
-const SIGNATURES_LIMIT: usize = 16;
+pub const SIGNATURES_LIMIT: usize = 16;
 
 /// A signed document, not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +135,16 @@ impl Envelope {
         let payload = STANDARD.decode(&self.payload).map_err(Refused::Encoding)?;
         let claimed: Root = serde_json::from_slice(&payload).map_err(Refused::Payload)?;
         self.open(&Signers::of(&claimed, &claimed.roles.root), limit)
+    }
+
+    /// The payload, its signature not looked at: for whoever sorts what somebody else has verified. None
+    /// beyond the limit, and for what is not base64.
+    #[must_use]
+    pub fn peek(&self, limit: usize) -> Option<Vec<u8>> {
+        if self.payload.len() / 4 * 3 > limit {
+            return None;
+        }
+        STANDARD.decode(&self.payload).ok()
     }
 
     /// Counts keys, not signatures: one key that signs twice counts once (TUF 1.0, section 5.3.4).

@@ -6,6 +6,7 @@
 //! - [`dsse`]: the envelope that carries every signed document.
 //! - [`keys`]: Ed25519 keys, key ids, and the key file's format.
 //! - [`token`]: join tokens.
+//! - [`operator`]: the header with which an operator signs a request.
 //! - [`pass`]: the short-lived JWT with which an agent calls the hub.
 //! - [`etag`]: the `ETag` of `GET /v1/desired`.
 //! - [`clock`]: this machine's clock.
@@ -24,6 +25,7 @@ pub mod exit;
 pub mod keys;
 pub mod logs;
 pub mod names;
+pub mod operator;
 pub mod pass;
 pub mod retry;
 pub mod token;

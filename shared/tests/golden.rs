@@ -15,6 +15,7 @@ use farshore_shared::dsse::{Envelope, Refused, Signers};
 use farshore_shared::etag::{DesiredTag, Mark};
 use farshore_shared::keys::{PublicKey, Secret, SigningKey};
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
+use farshore_shared::operator::{Ask, Sent};
 use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
@@ -304,6 +305,19 @@ fn a_pass_has_exactly_this_text_and_still_verifies() {
     let golden = fs::read_to_string(path("pass.txt")).expect("the golden file is committed");
     let read = pass::verify(&golden, site.public(), fleet, ISSUED).expect("a good pass");
     assert_eq!((read.sub, read.exp), (name("shop-7"), ISSUED + pass::LIFETIME));
+}
+
+#[test]
+fn an_operator_s_request_has_exactly_these_bytes_and_still_verifies() {
+    let operator = key(3);
+    let (target, body) = ("/v1/clusters?state=failed&limit=100", b"");
+    let ask = Ask { nonce: "AAECAwQFBgcICQoL".into(), ..Ask::new("GET", target, body, ISSUED) };
+    assert_both_ways("operator-request.json", &ask);
+    assert_golden("operator-header.txt", ask.header(&operator).as_bytes());
+    let golden = fs::read_to_string(path("operator-header.txt")).expect("the golden file is committed");
+    let (signers, sent) = (Signers::one(operator.public()), Sent { method: "GET", target, body });
+    let read = Ask::verify(&golden, &signers, &[operator.public().id()], &sent, ISSUED);
+    assert_eq!(read.expect("a good request"), ask);
 }
 
 #[test]

@@ -230,6 +230,17 @@ impl HubClient {
         }
     }
 
+    /// Sends a request of somebody else than a site, who brings headers of their own, and returns the JSON
+    /// of the answer.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn ask(&mut self, request: Builder, body: Bytes, limit: usize) -> Result<Vec<u8>, HubError> {
+        let response = self.send(request, body, Auth::None).await?;
+        let response = self.successful(response).await?;
+        self.json_bytes(response, "an answer", limit).await
+    }
+
     /// Sends, once more on a new connection when the kept one had died, and once more with a new
     /// pass when the hub's clock shows that the old one was dated wrongly. Every request of wire
     /// version 1 may be repeated.

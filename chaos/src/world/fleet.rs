@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use farshore_shared::compress;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::keys::Secret;
@@ -223,18 +224,30 @@ impl Fleet {
     /// # Errors
     /// When the record cannot be read.
     pub fn status(&self, site: &str) -> Result<Option<Status>, KitError> {
-        let statuses = self.record().join("status");
-        if !statuses.exists() {
-            return Ok(None);
-        }
-        let shards = std::fs::read_dir(&statuses).map_err(KitError::io("reading the record", &statuses))?;
-        for shard in shards.flatten() {
-            let name = shard.file_name();
-            if let Some(status) = self.document(&format!("status/{}/{site}", name.display()))? {
-                return Ok(Some(status));
+        let mut last: Option<(u64, Status)> = None;
+        // The log first: what is folded meanwhile is then found in its shard.
+        for folder in ["status-log", "status/leaves", "status/shards"] {
+            let path = self.record().join(folder);
+            let Ok(files) = std::fs::read_dir(&path) else { continue };
+            for file in files.flatten() {
+                // It may be folded, and gone, by now.
+                let Ok(bytes) = std::fs::read(file.path()) else { continue };
+                for report in reports(&bytes).map_err(|error| unexpected(folder, &error))? {
+                    if report["cluster"] != site {
+                        continue;
+                    }
+                    let payload = report["envelope"]["payload"].as_str().unwrap_or_default();
+                    let payload = STANDARD.decode(payload).map_err(|error| unexpected(folder, &error))?;
+                    let status =
+                        serde_json::from_slice(&payload).map_err(|error| unexpected(folder, &error))?;
+                    let received = report["received"].as_u64().unwrap_or_default();
+                    if last.as_ref().is_none_or(|(before, _)| received >= *before) {
+                        last = Some((received, status));
+                    }
+                }
             }
         }
-        Ok(None)
+        Ok(last.map(|(_, status)| status))
     }
 
     /// The options of a hub in this fleet, except where it listens.
@@ -314,4 +327,22 @@ fn hex_of(bytes: &[u8]) -> String {
 
 fn unexpected(what: &str, error: &dyn std::fmt::Display) -> KitError {
     KitError::Answer { what: what.to_owned(), answer: error.to_string() }
+}
+
+/// The reports in a part of the log, or in a shard of statuses (`docs/wire.md`, "Reports in the record").
+fn reports(bytes: &[u8]) -> Result<Vec<Value>, std::io::Error> {
+    /// Bytes before the facts in a shard: a mark, a kind, and the length of the facts.
+    const HEAD: usize = 9;
+    const LIMIT: usize = 512 << 20;
+    let packed = match bytes.strip_prefix(b"fss1") {
+        Some([b'S', ..]) => return Ok(vec![]),
+        Some(_) => {
+            let length = bytes.get(5..HEAD).and_then(|length| length.try_into().ok());
+            let facts = length.map_or(0, u32::from_be_bytes);
+            bytes.get(HEAD + usize::try_from(facts).unwrap_or(usize::MAX - HEAD)..).unwrap_or_default()
+        }
+        None => bytes,
+    };
+    let json = compress::unpack(packed, LIMIT).map_err(std::io::Error::other)?;
+    serde_json::from_slice(&json).map_err(std::io::Error::other)
 }

@@ -1,24 +1,20 @@
 //! Clusters: whether each is as it should be. Pure.
 
 use clap::ValueEnum;
+use farshore_hub_fn::handlers::operators::answers::ClusterItem;
 use farshore_hub_fn::publish::intend::labels_of;
 use farshore_hub_fn::publish::state::Published;
-use farshore_hub_fn::record::Table;
+use farshore_hub_fn::record::{self, Counts, Facts, RosterRef};
+use farshore_hub_fn::status::judge::{Evidence, age, heard, judge};
+use farshore_shared::digest::Digest;
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{ServiceState, ServiceStatus, UnixSeconds};
+use farshore_shared::wire::{Roster, ServiceState, ServiceStatus, UnixSeconds};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::record::Known;
 use crate::table::{Cell, Tone};
-use crate::time::{age, rfc3339};
-
-/// A cluster is unreachable when it was not heard for so many polls,
-const POLLS_MISSED: u64 = 3;
-/// and so many seconds.
-const GRACE: u64 = 60;
-/// The poll interval of a cluster that has not told its own, in seconds.
-const POLL: u64 = 120;
+use crate::time::rfc3339;
 
 /// How a cluster is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema, ValueEnum)]
@@ -54,12 +50,16 @@ pub(super) struct ClusterRow {
     pub(super) last_seen: Option<String>,
     /// The group that it is in.
     pub(super) group: Option<String>,
-    /// Its services, as it last told them.
-    pub(super) services: Vec<ClusterService>,
+    /// Its services, as it last told them; a hub that is asked for a list does not send them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) services: Option<Vec<ClusterService>>,
     /// What its agent wants a person to look at.
     pub(super) alarms: Vec<String>,
     #[serde(skip)]
     seen: Option<UnixSeconds>,
+    /// Services that are applied, and all of them.
+    #[serde(skip)]
+    applied: (u32, u32),
 }
 
 /// A service at a cluster.
@@ -102,85 +102,121 @@ pub(super) fn rows(clusters: &[Known], published: &Published, now: UnixSeconds) 
 fn row(known: &Known, published: &Published, now: UnixSeconds) -> ClusterRow {
     let name = known.registration.cluster.clone();
     let status = known.status.as_ref();
-    // A site's own clock may be ahead: it does not count beyond ours.
-    let seen = known.seen.or_else(|| status.map(|status| status.at.min(now)));
-    let (state, message) = judge(known, &published.table, seen, now);
+    let facts = status.map(|status| Facts::of_status(status, known.received));
+    let seen = heard(facts.as_ref(), [known.seen, None]).map(|seen| seen.min(now));
+    let roster = known.roster.as_ref().map(reference);
+    let group = known.roster.as_ref().and_then(|roster| published.table.0.get(&roster.group));
+    let (state, message) = judge(
+        &Evidence {
+            roster: roster.as_ref(),
+            published: group.map(|group| group.sequence),
+            facts: facts.as_ref(),
+            heard: seen,
+            listening_since: None,
+        },
+        now,
+    );
     ClusterRow {
         labels: labels_of(&published.intent, &name, &known.registration.labels),
         name,
-        state,
+        state: state.into(),
         revision: status.and_then(|status| status.holds).map(|holds| holds.group.to_string()),
         message,
         last_seen: seen.and_then(rfc3339),
         group: known.roster.as_ref().map(|roster| roster.group.to_string()),
-        services: status.map_or_else(Vec::new, |s| s.services.iter().map(ClusterService::of).collect()),
+        services: Some(status.map_or_else(Vec::new, |s| s.services.iter().map(ClusterService::of).collect())),
         alarms: status.map_or_else(Vec::new, |status| status.alarms.clone()),
         seen,
+        applied: facts.map_or((0, 0), |facts| (facts.applied, facts.services)),
     }
 }
 
-fn judge(
-    known: &Known,
-    table: &Table,
-    seen: Option<UnixSeconds>,
-    now: UnixSeconds,
-) -> (ClusterState, String) {
-    let Some(seen) = seen else {
-        return (ClusterState::NeverSeen, "enrolled, but never heard: is its agent running?".into());
-    };
-    let status = known.status.as_ref();
-    let poll = status.map_or(POLL, |status| status.poll_seconds);
-    if now.saturating_sub(seen) > poll.saturating_mul(POLLS_MISSED).saturating_add(GRACE) {
-        return (ClusterState::Unreachable, format!("not heard for {}", age(seen, now)));
-    }
-    let Some(status) = status else {
-        return (ClusterState::Converging, "has not told its state yet".into());
-    };
-    let problem = status.services.iter().find(|service| service.state == ServiceState::Failed);
-    if let Some(service) = problem {
-        return (ClusterState::Failed, told(service));
-    }
-    let problem = status.services.iter().find(|service| service.state != ServiceState::Applied);
-    if let Some(service) = problem {
-        return (ClusterState::Converging, told(service));
-    }
-    let alarm = status.alarms.first().cloned();
-    match lag(known, table) {
-        Some(lag) => (ClusterState::Converging, alarm.unwrap_or(lag)),
-        None => (ClusterState::Converged, alarm.unwrap_or_default()),
+/// What is to be known of a roster to judge its cluster.
+fn reference(roster: &Roster) -> RosterRef {
+    RosterRef {
+        group: roster.group,
+        floor: roster.floor,
+        epoch: roster.epoch,
+        sequence: roster.sequence,
+        digest: Digest::of(&[]),
+        expires: roster.expires,
+        labels: None,
+        tombstones: vec![],
     }
 }
 
-/// What a cluster does not hold of what is published for it.
-fn lag(known: &Known, table: &Table) -> Option<String> {
-    let Some(roster) = &known.roster else { return Some("no roster is published for it yet".into()) };
-    let Some(group) = table.0.get(&roster.group) else {
-        return Some("nothing is published for its group yet".into());
-    };
-    let Some(holds) = known.status.as_ref().and_then(|status| status.holds) else {
-        return Some("has accepted nothing yet".into());
-    };
-    // The roster, too: bodies of two groups may have the same sequence.
-    if holds.epoch == roster.epoch && holds.group == group.sequence && holds.roster >= roster.sequence {
-        return None;
+/// What a hub says of a cluster, as a row.
+pub(super) fn told(item: ClusterItem) -> ClusterRow {
+    ClusterRow {
+        name: item.name,
+        state: item.state.into(),
+        revision: item.holds.map(|holds| holds.group.to_string()),
+        message: item.message,
+        labels: item.labels,
+        last_seen: item.last_seen.and_then(rfc3339),
+        group: item.group.map(|group| group.to_string()),
+        services: None,
+        alarms: vec![],
+        seen: item.last_seen,
+        applied: (item.applied, item.services),
     }
-    Some(match holds.group == group.sequence {
-        true => "has not accepted its newest roster yet".into(),
-        false => format!("holds {}, published is {}", holds.group, group.sequence),
-    })
 }
 
-fn told(service: &ServiceStatus) -> String {
-    let state = match service.state {
-        ServiceState::Applied => "applied",
-        ServiceState::Waiting => "waiting",
-        ServiceState::Held => "held",
-        ServiceState::Failed => "failed",
-    };
-    let failure = service.failures.first().map(|failure| format!("{}: {}", failure.object, failure.message));
-    let why = if service.message.is_empty() { failure.unwrap_or_default() } else { service.message.clone() };
-    let colon = if why.is_empty() { "" } else { ": " };
-    format!("service {} {state}{colon}{why}", service.name)
+impl From<record::ClusterState> for ClusterState {
+    fn from(state: record::ClusterState) -> Self {
+        match state {
+            record::ClusterState::Converged => Self::Converged,
+            record::ClusterState::Converging => Self::Converging,
+            record::ClusterState::Failed => Self::Failed,
+            record::ClusterState::Unreachable => Self::Unreachable,
+            record::ClusterState::NeverSeen => Self::NeverSeen,
+        }
+    }
+}
+
+impl ClusterState {
+    /// What the command line and a hub call it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Converged => "converged",
+            Self::Converging => "converging",
+            Self::Failed => "failed",
+            Self::Unreachable => "unreachable",
+            Self::NeverSeen => "never-seen",
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Converged => Tone::Good,
+            Self::Converging | Self::NeverSeen => Tone::Wait,
+            Self::Failed | Self::Unreachable => Tone::Bad,
+        }
+    }
+}
+
+/// Rows by state.
+pub(super) fn count(rows: &[ClusterRow]) -> Counts {
+    let mut counts = Counts::default();
+    for row in rows {
+        counts.add(match row.state {
+            ClusterState::Converged => record::ClusterState::Converged,
+            ClusterState::Converging => record::ClusterState::Converging,
+            ClusterState::Failed => record::ClusterState::Failed,
+            ClusterState::Unreachable => record::ClusterState::Unreachable,
+            ClusterState::NeverSeen => record::ClusterState::NeverSeen,
+        });
+    }
+    counts
+}
+
+/// The fleet by state, in one line.
+pub(super) fn counted(counts: &Counts) -> String {
+    let Counts { converged, converging, failed, unreachable, never_seen } = counts;
+    format!(
+        "{} clusters: {converged} converged, {converging} converging, {failed} failed, {unreachable} unreachable, {never_seen} never seen",
+        counts.total()
+    )
 }
 
 impl ClusterService {
@@ -202,20 +238,14 @@ pub(super) const HEADER: [&str; 7] = ["NAME", "STATE", "SERVICES", "REVISION", "
 impl ClusterRow {
     /// Its cells.
     pub(super) fn cells(&self, now: UnixSeconds) -> [Cell; 7] {
-        let state = match self.state {
-            ClusterState::Converged => Cell::toned("converged", Tone::Good),
-            ClusterState::Converging => Cell::toned("converging", Tone::Wait),
-            ClusterState::Failed => Cell::toned("failed", Tone::Bad),
-            ClusterState::Unreachable => Cell::toned("unreachable", Tone::Bad),
-            ClusterState::NeverSeen => Cell::toned("never-seen", Tone::Wait),
-        };
-        let applied = self.services.iter().filter(|service| service.state == AtSite::Applied).count();
+        let (applied, services) = self.applied;
         let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let seen = self.seen.map_or_else(String::new, |seen| format!("{} ago", age(seen, now)));
+        let seen =
+            self.seen.map_or_else(String::new, |seen| format!("{} ago", age(now.saturating_sub(seen))));
         [
             Cell::plain(self.name.as_str()),
-            state,
-            Cell::plain(&format!("{applied}/{}", self.services.len())),
+            Cell::toned(self.state.word(), self.state.tone()),
+            Cell::plain(&format!("{applied}/{services}")),
             Cell::plain(self.revision.as_deref().unwrap_or_default()),
             Cell::plain(&seen),
             Cell::plain(&labels.join(",")),

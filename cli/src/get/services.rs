@@ -78,14 +78,26 @@ pub(super) fn rows(intent: &Intent, heads: &[SourceHead], clusters: &[Known]) ->
         .iter()
         .map(|known| labels_of(intent, &known.registration.cluster, &known.registration.labels))
         .collect();
-    let errors: BTreeMap<&Name, &String> = heads.iter().flat_map(|head| &head.services).collect();
-    let services = intent.services.iter();
-    services.map(|(name, service)| row(name, service, errors.get(name).copied(), &labels)).collect()
+    counted(intent, heads, |_, service| {
+        labels.iter().filter(|labels| service.spec.clusters.matches(labels)).count()
+    })
 }
 
-fn row(name: &Name, service: &IntentService, error: Option<&String>, labels: &[Labels]) -> ServiceRow {
+/// The same, where somebody else knows how many clusters get each.
+pub(super) fn counted(
+    intent: &Intent,
+    heads: &[SourceHead],
+    count: impl Fn(&Name, &IntentService) -> usize,
+) -> Vec<ServiceRow> {
+    let errors: BTreeMap<&Name, &String> = heads.iter().flat_map(|head| &head.services).collect();
+    let services = intent.services.iter();
+    services
+        .map(|(name, service)| row(name, service, errors.get(name).copied(), count(name, service)))
+        .collect()
+}
+
+fn row(name: &Name, service: &IntentService, error: Option<&String>, clusters: usize) -> ServiceRow {
     let (spec, published) = (&service.spec, service.published.as_ref());
-    let clusters = labels.iter().filter(|labels| spec.clusters.matches(labels)).count();
     let (state, message) = match (error, published) {
         (Some(error), _) => (ServiceState::Error, error.clone()),
         (None, None) => (ServiceState::Pending, format!("source {} has not given it yet", spec.source)),

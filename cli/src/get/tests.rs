@@ -82,7 +82,8 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         issued: NOW,
         critical: vec![],
     };
-    Known { registration, roster: Some(roster), status: Some(status), seen: Some(NOW - 5) }
+    let (roster, status, heard) = (Some(roster), Some(status), NOW - 5);
+    Known { registration, roster, status, received: heard * 1000, seen: Some(heard) }
 }
 
 fn published() -> Published {
@@ -171,12 +172,13 @@ fn clusters() -> Vec<Known> {
     moved.roster.as_mut().expect("it has one").sequence = 41;
     let mut far = cluster("far", &[("web", Applied, "")]);
     far.seen = Some(NOW - 3 * POLL - 61);
+    far.received = 0;
     let mut failed = cluster("failed", &[("a", Waiting, ""), ("web", Failed, "")]);
     let failure = ObjectFailure { object: "v1/ConfigMap shop/x".into(), message: "denied\u{1b}[2J".into() };
     failed.status.as_mut().expect("it has one").services[1].failures.push(failure);
     let mut alarmed = cluster("alarmed", &[]);
     alarmed.status.as_mut().expect("it has one").alarms.push("the clock was set back".into());
-    let silent = Known { status: None, ..cluster("silent", &[]) };
+    let silent = Known { status: None, received: 0, ..cluster("silent", &[]) };
     vec![
         cluster("good", &[("web", Applied, "")]),
         alarmed,
@@ -203,25 +205,25 @@ fn every_cluster_is_judged_by_what_it_holds_and_when_it_was_heard() {
 
 #[test]
 fn a_cluster_is_unreachable_only_after_three_polls_and_a_minute() {
-    let at = |seen: Option<u64>, at: u64| {
+    let at = |seen: Option<u64>, received: u64| {
         let mut known = cluster("shop-7", &[]);
         known.seen = seen;
-        known.status.as_mut().expect("it has one").at = at;
+        known.received = received * 1000;
         clusters::rows(&[known], &published(), NOW)[0].state
     };
     let last = NOW - 3 * POLL - 60;
     assert_eq!(at(Some(last), 0), ClusterState::Converged);
-    assert_eq!(at(Some(last - 1), NOW), ClusterState::Unreachable);
+    assert_eq!(at(Some(last - 1), last - 1), ClusterState::Unreachable);
     assert_eq!(at(None, last), ClusterState::Converged, "the status counts where nothing else is known");
     assert_eq!(at(None, last - 1), ClusterState::Unreachable);
-    assert_eq!(at(None, u64::MAX), ClusterState::Converged, "a clock that is ahead");
+    assert_eq!(at(None, NOW + 99), ClusterState::Converged, "another hub's clock is ahead");
 }
 
 #[test]
 fn a_poll_interval_that_a_site_invents_does_not_overflow() {
     let mut known = cluster("shop-7", &[]);
     known.status.as_mut().expect("it has one").poll_seconds = u64::MAX;
-    known.seen = Some(0);
+    (known.seen, known.received) = (Some(0), 0);
     assert_eq!(clusters::rows(&[known], &published(), NOW)[0].state, ClusterState::Converged);
 }
 

@@ -5,6 +5,7 @@ pub mod artifact;
 pub mod desired;
 pub mod enroll;
 pub mod health;
+pub mod operators;
 pub mod status;
 pub mod trust;
 
@@ -15,6 +16,7 @@ use tokio::sync::Notify;
 use crate::auth::Gate;
 use crate::metrics::Metrics;
 use crate::seen::Seen;
+use crate::status::{Statuses, Writer};
 use crate::view::View;
 
 /// What every handler is given.
@@ -28,6 +30,10 @@ pub struct Hub {
     pub seen: Arc<Seen>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// Appends what sites say of themselves.
+    pub reports: Writer,
+    /// Reads what sites have said.
+    pub statuses: Statuses,
     /// Wakes a publisher in the same process.
     pub wake: Arc<Notify>,
 }

@@ -1,29 +1,33 @@
 //! `POST /v1/status`: what a site says of itself, in the record before the 204.
 
-use bytes::Bytes;
-use farshore_shared::clock::now;
-use farshore_shared::dsse::{Envelope, Signers};
+use std::sync::Arc;
+
+use farshore_shared::clock::{now, now_millis};
+use farshore_shared::dsse::{Envelope, SIGNATURES_LIMIT, Signers};
 use farshore_shared::wire::{STATUS_LIMIT, Status};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
 use super::Hub;
 use crate::answer::{Answer, Refusal, body, empty};
-use crate::objects::{Stored, update};
-use crate::record;
+use crate::record::Report;
+use crate::status::{COME_BACK, NotTaken};
+
+/// The most characters of a signature: 64 bytes in base64.
+const SIGNATURE_LIMIT: usize = 88;
 
 /// Takes a status.
 ///
 /// # Errors
 /// `401`, `400` for what is not a status signed by the caller, `413`, `503` while the record does not
-/// take it.
+/// take it or too many wait.
 pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     let now = now();
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.seen.note(&caller.cluster, now);
     let bytes = body(request, 2 * STATUS_LIMIT).await?;
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
-    let envelope: Envelope =
+    let mut envelope: Envelope =
         serde_json::from_slice(&bytes).map_err(|error| bad(format!("status is not an envelope: {error}")))?;
     let signers = Signers::one(caller.key());
     let status: Status =
@@ -31,19 +35,19 @@ pub async fn post(hub: &Hub, request: Request<Incoming>) -> Answer {
     if status.cluster != caller.cluster {
         return Err(bad(format!("status is of another cluster ({})", status.cluster)));
     }
-    let bytes = Bytes::from(envelope.to_bytes());
-    let key = record::status(&caller.cluster);
-    update(&**hub.view.objects(), &key, 2 * STATUS_LIMIT as u64, |stored| {
-        let is_old = stored.is_some_and(|stored| is_numbered_at_least(stored, &signers, &status));
-        (!is_old).then(|| bytes.clone())
-    })
-    .await?;
+    // What else stands there was not verified, and is not kept.
+    let key = caller.key().id();
+    envelope.signatures.retain(|signature| signature.keyid == key && signature.sig.len() <= SIGNATURE_LIMIT);
+    envelope.signatures.truncate(SIGNATURES_LIMIT);
+    hub.reports.append(Report { cluster: status.cluster, received: now_millis(), envelope }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// The same number twice is one report, and a report that was overtaken changes nothing.
-fn is_numbered_at_least(stored: &Stored, signers: &Signers<'_>, status: &Status) -> bool {
-    let envelope: Option<Envelope> = serde_json::from_slice(&stored.bytes).ok();
-    let before: Option<Status> = envelope.and_then(|envelope| envelope.open(signers, STATUS_LIMIT).ok());
-    before.is_some_and(|before| before.state_id == status.state_id && before.sequence >= status.sequence)
+impl From<NotTaken> for Refusal {
+    fn from(not_taken: NotTaken) -> Self {
+        match not_taken {
+            NotTaken::TooMany | NotTaken::Stopping => Self::later(not_taken.to_string(), COME_BACK),
+            NotTaken::Objects(_) => Self::unavailable(Arc::new(not_taken)),
+        }
+    }
 }

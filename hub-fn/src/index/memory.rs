@@ -11,7 +11,8 @@ use moka::ops::compute::Op;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Entry, Index, IndexError, News, NewsStream, TTL, check_size};
+use super::{Entry, Index, IndexError, Kept, News, NewsStream, SeenShard, TTL, check_size};
+use crate::record::SeenTable;
 
 /// What all entries together may hold, unless said otherwise.
 const MOST_BYTES_OF_ALL: u64 = 64 * 1024 * 1024;
@@ -99,6 +100,14 @@ impl Index for Memory {
         }
         leases.insert(name.to_owned(), Lease { holder: holder.to_owned(), until: now + ttl });
         Ok(true)
+    }
+
+    async fn note_seen(&self, _: &SeenTable) -> Result<Kept, IndexError> {
+        Ok(Kept::No)
+    }
+
+    async fn seen(&self, _: u16) -> Result<Option<SeenShard>, IndexError> {
+        Ok(None)
     }
 
     async fn tell(&self, news: &News) -> Result<(), IndexError> {

@@ -12,11 +12,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use farshore_shared::wire::UnixSeconds;
+
+use crate::record::SeenTable;
 
 pub mod memory;
 mod news;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+mod redis_seen;
 
 pub use news::{News, NewsStream};
 
@@ -33,6 +38,25 @@ pub struct Entry {
     pub version: u64,
     /// At most [`MOST_BYTES`].
     pub bytes: Bytes,
+}
+
+/// Whether an index keeps when clusters were heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "what is not kept belongs into the record"]
+pub enum Kept {
+    /// It does.
+    Yes,
+    /// It does not: the record has to.
+    No,
+}
+
+/// When the clusters of a shard were heard, as far as an index knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeenShard {
+    /// Since when it listens, if anything was ever noted: whom it does not know may have been heard before.
+    pub since: Option<UnixSeconds>,
+    /// The times.
+    pub times: SeenTable,
 }
 
 /// A map that forgets.
@@ -67,6 +91,19 @@ pub trait Index: Send + Sync + Debug {
     /// # Errors
     /// When the index is away.
     async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<bool, IndexError>;
+
+    /// Keeps when clusters were heard, for a few days; it may be lost, and of two times for one cluster the
+    /// one that is noted last stays.
+    ///
+    /// # Errors
+    /// When the index is away.
+    async fn note_seen(&self, times: &SeenTable) -> Result<Kept, IndexError>;
+
+    /// When the clusters of a shard of the record were heard; `None` when this index does not keep it.
+    ///
+    /// # Errors
+    /// When the index is away.
+    async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError>;
 
     /// Tells every process that listens at this moment. It may be lost, and it may come twice.
     ///

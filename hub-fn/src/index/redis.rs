@@ -18,12 +18,19 @@ use redis::{Client, ErrorKind, RedisError, RedisResult, Script};
 
 use tracing::debug;
 
-use super::{Entry, Index, IndexError, MOST_BYTES, News, NewsStream, TTL, check_size};
+use super::{
+    Entry, Index, IndexError, Kept, MOST_BYTES, News, NewsStream, SeenShard, TTL, check_size, redis_seen,
+};
+use crate::record::SeenTable;
 
 /// More than any answer of a Redis in the same place takes, and not more than a poll may lose.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How long nobody asks again after Redis did not answer.
 const REST: Duration = Duration::from_secs(1);
+/// How errors call what was heard of clusters.
+const SEEN: &str = "seen";
+/// How many clusters are noted in one round trip: Redis does nothing else meanwhile.
+const SEEN_AT_ONCE: usize = 20_000;
 const PREFIX: &str = "farshore:";
 /// The channel of [`News`].
 const NEWS: &str = "farshore:news";
@@ -191,6 +198,21 @@ impl Index for Redis {
         let mut call = self.lease.key(format!("{PREFIX}lease:{name}"));
         call.arg(holder).arg(millis(ttl));
         self.call(name, async |connection| call.invoke_async(connection).await).await
+    }
+
+    async fn note_seen(&self, times: &SeenTable) -> Result<Kept, IndexError> {
+        let times: Vec<_> = times.iter().collect();
+        for some in times.chunks(SEEN_AT_ONCE) {
+            let pipe = redis_seen::note(&some.iter().map(|(name, at)| ((*name).clone(), **at)).collect());
+            self.call(SEEN, async |connection| pipe.query_async::<()>(connection).await).await?;
+        }
+        Ok(Kept::Yes)
+    }
+
+    async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError> {
+        let pipe = redis_seen::read(shard);
+        let answer = self.call(SEEN, async |connection| pipe.query_async(connection).await).await?;
+        Ok(Some(redis_seen::found(answer)))
     }
 
     async fn tell(&self, news: &News) -> Result<(), IndexError> {

@@ -1,12 +1,13 @@
 //! The record: where everything lies in object storage, and the documents that only the hub reads.
 //!
 //! Nothing here does any I/O. Mutable objects are few: `fleet/head`, source heads, rosters,
-//! registrations, statuses and last-seen tables; all else is written once.
+//! registrations, the shards of statuses and last-seen tables; all else is written once.
 
 mod directory;
 mod intent;
 mod removal;
 mod source;
+mod status;
 mod table;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,11 @@ pub use directory::{
 pub use intent::{Head, Intent, IntentCluster, IntentService, IntentSource, Made, Published};
 pub use removal::Removal;
 pub use source::{Approval, HeldChange, HoldCause, SourceHead, SourceState};
+pub use status::{
+    ClusterState, Counts, Facts, LEAVES, OLD_STATUSES, Place, Report, SPLIT_AT, STATUS_LOG, STATUS_LOG_LIMIT,
+    STATUS_SHARD_LIMIT, SUMMARY_LIMIT, StatusLog, Summary, shard_of, status_damaged, status_log,
+    status_place, status_summary,
+};
 pub use table::{GroupRef, TABLE_SHARDS, Table};
 
 /// The name of the source that is the fleet repository itself.
@@ -155,9 +161,10 @@ pub fn directory_shard_of(cluster: &Name) -> u16 {
     shard(cluster, SHARDS)
 }
 
-/// A cluster's last status, in the envelope that it signed.
+/// A cluster's last status, in the envelope that it signed, as hubs kept it before there was a log. It is
+/// folded into the shards and deleted.
 #[must_use]
-pub fn status(cluster: &Name) -> Key {
+pub fn old_status(cluster: &Name) -> Key {
     key(format!("status/{:04}/{cluster}", shard(cluster, SHARDS)))
 }
 
@@ -264,7 +271,7 @@ mod tests {
             directory_manifest(digest),
             directory_shard(directory_shard_of(&cluster), digest),
             directory_log(18),
-            status(&cluster),
+            old_status(&cluster),
             pending(digest),
             refused(digest),
             token_use(digest, 3),

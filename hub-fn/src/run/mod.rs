@@ -2,16 +2,18 @@
 //!
 //! Tasks, and what joins them: the *server* (hears of the end by a `watch` channel), the *publisher*
 //! (the same, and a `Notify` when a site asks to enrol), the *flusher* of last-seen times (the same), the
-//! *follower* of what is published (the same, and news of the index).
+//! *follower* of what is published (the same, and news of the index), the *writer* of reports (a queue; it ends
+//! with its last handle), and, where there is a publisher, the *folder* of reports (the end only).
 
 mod error;
+mod flushing;
+mod folding;
 mod publishing;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farshore_shared::clock::now;
-use farshore_shared::exit::{Exit, chain};
+use farshore_shared::exit::Exit;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
@@ -31,16 +33,17 @@ use crate::routes::Door;
 use crate::seen::Seen;
 use crate::server::Server;
 use crate::source::Limits;
+use crate::status::{Compactor, Statuses, Writer};
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::TlsFiles;
 use crate::trust::Trust;
 use crate::view::View;
 
 pub use error::HubError;
+use flushing::Flusher;
+use folding::{fold, fold_once};
 use publishing::{once, publish};
 
-/// How often last-seen times are flushed.
-const FLUSH: Duration = Duration::from_secs(15);
 
 /// Runs a hub until it is told to stop.
 ///
@@ -70,17 +73,35 @@ async fn start(
     publisher: Option<Publisher>,
 ) -> Result<Exit, HubError> {
     let publisher = match publisher {
-        Some(publisher) if config.args.once => return once(publisher).await,
+        Some(publisher) if config.args.once => {
+            let exit = once(publisher).await;
+            fold_once(&Compactor::new(View::new(objects, Arc::clone(&index)), index)).await;
+            return exit;
+        }
         publisher => publisher,
     };
     let news = index.hear();
-    let view = View::with_limit(Arc::clone(&objects), index, config.args.view_limit);
+    let view = View::with_limit(Arc::clone(&objects), Arc::clone(&index), config.args.view_limit);
     let (metrics, seen, wake) =
         (Arc::new(Metrics::new()), Arc::new(Seen::default()), Arc::new(Notify::new()));
     let gate = Gate::new(view.clone());
-    let (followed, drained) = (view.clone(), view.clone());
-    let hub =
-        Hub { view, gate, seen: Arc::clone(&seen), metrics: Arc::clone(&metrics), wake: Arc::clone(&wake) };
+    let compactor = publisher.is_some().then(|| Compactor::new(view.clone(), Arc::clone(&index)));
+    let flusher = Flusher {
+        view: view.clone(),
+        seen: Arc::clone(&seen),
+        index: Arc::clone(&index),
+        objects: Arc::clone(&objects),
+    };
+    let followed = view.clone();
+    let hub = Hub {
+        statuses: Statuses::new(&view, Arc::clone(&index)),
+        view,
+        gate,
+        seen,
+        metrics: Arc::clone(&metrics),
+        reports: Writer::start(Arc::clone(&objects)),
+        wake: Arc::clone(&wake),
+    };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
     let tls = tls.map(|files| files.server()).transpose()?;
@@ -90,16 +111,16 @@ async fn start(
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
     let serving = tokio::spawn(server.run(hub, door, stopped.clone()));
     let following = config.args.role.serves().then(|| tokio::spawn(followed.follow(stopped.clone())));
-    let flushing =
-        tokio::spawn(flush(drained.clone(), Arc::clone(&seen), Arc::clone(&objects), stopped.clone()));
+    let flushing = tokio::spawn(flusher.clone().run(stopped.clone()));
+    let folding = compactor.map(|compactor| tokio::spawn(fold(compactor, stopped.clone())));
     let publishing = publisher.map(|publisher| {
         let heard = (config.args.interval.0, news);
         tokio::spawn(publish(publisher, heard, metrics, wake, stopped.clone()))
     });
-    let tasks = [Some(serving), following, Some(flushing), publishing].into_iter().flatten();
+    let tasks = [Some(serving), following, Some(flushing), folding, publishing].into_iter().flatten();
     let exit = until_told(stop, tasks.collect()).await?;
     // Requests were answered while the server drained.
-    flush_now(&drained, &seen, &*objects).await;
+    flusher.flush().await;
     Ok(exit)
 }
 
@@ -152,25 +173,6 @@ fn options(config: &Config) -> Options {
     let (fetches, mirror_cache) = (config.args.fetches, config.args.mirror_cache);
     let sync = SyncOptions { fetches, grace, mirror_cache, sharing, ..SyncOptions::default() };
     Options { fleet, files: config.files, mirrors, policy, interval, sync }
-}
-
-async fn flush(view: View, seen: Arc<Seen>, objects: Arc<dyn Objects>, mut stop: watch::Receiver<bool>) {
-    loop {
-        // Cancel-safe: the time starts anew.
-        tokio::select! {
-            () = tokio::time::sleep(FLUSH) => flush_now(&view, &seen, &*objects).await,
-            _ = stop.changed() => return,
-        }
-    }
-}
-
-async fn flush_now(view: &View, seen: &Seen, objects: &dyn Objects) {
-    for (cluster, at) in view.drain_seen() {
-        seen.note(&cluster, at);
-    }
-    if let Err(failure) = seen.flush(objects).await {
-        warn!(error = %chain(&failure), "last-seen times are not in the record yet");
-    }
 }
 
 async fn wait_for_signal() -> std::io::Result<()> {

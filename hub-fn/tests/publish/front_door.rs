@@ -13,12 +13,13 @@ use farshore_hub_fn::record;
 use farshore_hub_fn::routes::Door;
 use farshore_hub_fn::seen::Seen;
 use farshore_hub_fn::server::{Limits, Server};
+use farshore_hub_fn::status::{Compactor, Statuses, Writer};
 use farshore_hub_fn::tls::TlsFiles;
 use farshore_hub_fn::view::View;
 use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::digest::Digest;
-use farshore_shared::dsse::Envelope;
+use farshore_shared::dsse::{Envelope, Signature};
 use farshore_shared::keys::SigningKey;
 use farshore_shared::pass;
 use farshore_shared::wire::{STATUS_LIMIT, Status};
@@ -46,10 +47,10 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(20),
 };
 
-struct House {
-    world: World,
-    objects: Arc<dyn Objects>,
-    key: SigningKey,
+pub(crate) struct House {
+    pub(crate) world: World,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) key: SigningKey,
     tls: TlsFiles,
     address: SocketAddr,
     stop: watch::Sender<bool>,
@@ -57,20 +58,20 @@ struct House {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
+pub(crate) enum Speaks {
     Http1,
     Http2,
 }
 
-enum Client {
+pub(crate) enum Client {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-struct Answered {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Answered {
@@ -89,16 +90,34 @@ impl House {
         let key = world.enrol(&objects, "harbour", "tier=edge").await;
         world.enrol(&objects, "vault", "tier=core").await;
         sync(&mut world.publisher(&objects, "mirrors").await).await;
+        Self::over(world, objects, key, door, limits).await
+    }
+
+    /// Another replica over the same record.
+    pub(crate) async fn again(self) -> Self {
+        let Self { world, objects, key, .. } = self;
+        Self::over(world, objects, key, Door::Public, Limits::default()).await
+    }
+
+    async fn over(
+        world: World,
+        objects: Arc<dyn Objects>,
+        key: SigningKey,
+        door: Door,
+        limits: Limits,
+    ) -> Self {
         let tls = TlsFiles::own(&world.folder.path().join("tls")).expect("a folder of ours");
         let server = Server::bind(([127, 0, 0, 1], 0).into(), Some(tls.server().expect("just made"))).await;
         let server = server.expect("a free port").with_limits(limits);
         let address = server.address().expect("bound");
         let view = View::new(Arc::clone(&objects), Arc::clone(&world.index));
         let hub = Hub {
+            statuses: Statuses::new(&view, Arc::clone(&world.index)),
             gate: Gate::new(view.clone()),
             view,
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
+            reports: Writer::start(Arc::clone(&objects)),
             wake: Arc::default(),
         };
         let (stop, stopped) = watch::channel(false);
@@ -106,7 +125,7 @@ impl House {
         Self { world, objects, key, tls, address, stop, serving }
     }
 
-    async fn public() -> Self {
+    pub(crate) async fn public() -> Self {
         Self::open(Door::Public, Limits::default()).await
     }
 
@@ -123,7 +142,7 @@ impl House {
         TlsConnector::from(Arc::new(config)).connect(server, stream).await.expect("the pinned certificate")
     }
 
-    async fn client(&self, speaks: Speaks) -> Client {
+    pub(crate) async fn client(&self, speaks: Speaks) -> Client {
         match speaks {
             Speaks::Http1 => {
                 let io = TokioIo::new(self.tls(b"http/1.1").await);
@@ -140,7 +159,7 @@ impl House {
         }
     }
 
-    fn request(&self, method: &str, path: &str) -> http::request::Builder {
+    pub(crate) fn request(&self, method: &str, path: &str) -> http::request::Builder {
         self.with_pass(method, path, &self.pass())
     }
 
@@ -153,7 +172,7 @@ impl House {
         pass::issue(&self.key, &name("harbour"), self.world.root(), now())
     }
 
-    fn status(&self, key: &SigningKey, sequence: u64) -> Vec<u8> {
+    pub(crate) fn status(&self, key: &SigningKey, sequence: u64) -> Vec<u8> {
         let status = serde_json::json!({
             "cluster": "harbour", "stateId": "one", "sequence": sequence, "at": 1_800_000_000,
             "agent": "test", "pollSeconds": 120, "services": [],
@@ -169,7 +188,7 @@ impl House {
 }
 
 impl Client {
-    async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
+    pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {
         let request = request.body(Full::new(body.into())).expect("good headers");
         let response = match self {
             Self::Http1(client) => {
@@ -259,7 +278,6 @@ async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
 async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
     let house = House::public().await;
     let mut client = house.client(Speaks::Http2).await;
-    let key = record::status(&name("harbour"));
     for (signer, body) in [
         ("another", house.status(&SigningKey::generate(), 1)),
         ("nobody", b"{}".to_vec()),
@@ -268,14 +286,23 @@ async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
         let answer = client.send(house.request("POST", "/v1/status"), body).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "signed by {signer}");
     }
-    assert!(house.objects.get(&key, 1 << 20).await.expect("a disk").is_none());
+    let log = house.objects.list(record::STATUS_LOG, None, 9).await.expect("a disk");
+    assert!(log.is_empty(), "nothing of it is in the record: {log:?}");
     for sequence in [2, 2, 1] {
-        let body = house.status(&house.key, sequence);
-        let answer = client.send(house.request("POST", "/v1/status"), body).await;
+        let mut envelope: Envelope =
+            serde_json::from_slice(&house.status(&house.key, sequence)).expect("an envelope");
+        // What nobody verified is not kept, however much there is of it.
+        let stranger = SigningKey::generate().public().id();
+        envelope.signatures.push(Signature { keyid: stranger, sig: "x".repeat(1000) });
+        let answer = client.send(house.request("POST", "/v1/status"), envelope.to_bytes()).await;
         assert_eq!(answer.status, StatusCode::NO_CONTENT);
     }
-    let stored = house.objects.get(&key, 1 << 20).await.expect("a disk").expect("a status");
-    assert_eq!(stored.bytes, house.status(&house.key, 2));
+    let view = View::new(Arc::clone(&house.objects), Arc::clone(&house.world.index));
+    let folded = Compactor::new(view.clone(), Arc::clone(&house.world.index)).fold().await.expect("a disk");
+    assert_eq!(folded.reports, 3);
+    let statuses = Statuses::new(&view, Arc::clone(&house.world.index));
+    let report = statuses.report(&name("harbour")).await.expect("a disk").expect("a status");
+    assert_eq!(report.envelope.to_bytes(), house.status(&house.key, 2));
 }
 
 #[tokio::test]

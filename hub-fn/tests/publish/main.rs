@@ -3,8 +3,10 @@
 mod directory;
 mod enrol;
 mod front_door;
+mod operators;
 mod race;
 mod replica;
+mod reports;
 mod serve;
 mod sources;
 mod sync;

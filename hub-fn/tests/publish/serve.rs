@@ -11,6 +11,7 @@ use farshore_hub_fn::objects::{Condition, Objects};
 use farshore_hub_fn::publish::Publisher;
 use farshore_hub_fn::record;
 use farshore_hub_fn::seen::Seen;
+use farshore_hub_fn::status::{Statuses, Writer};
 use farshore_hub_fn::view::View;
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
@@ -57,10 +58,12 @@ impl Served {
     fn hub(&self) -> Hub {
         let view = View::new(Arc::clone(&self.objects), Arc::clone(&self.world.index));
         Hub {
+            statuses: Statuses::new(&view, Arc::clone(&self.world.index)),
             gate: Gate::new(view.clone()),
             view,
             seen: Arc::new(Seen::default()),
             metrics: Arc::new(Metrics::new()),
+            reports: Writer::start(Arc::clone(&self.objects)),
             wake: Arc::default(),
         }
     }
