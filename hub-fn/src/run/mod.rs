@@ -44,7 +44,6 @@ use flushing::Flusher;
 use folding::{fold, fold_once};
 use publishing::{once, publish};
 
-
 /// Runs a hub until it is told to stop.
 ///
 /// # Errors
@@ -104,8 +103,7 @@ async fn start(
     };
     let address = config.args.listen;
     let listen = |source| HubError::Listen { address, source };
-    let tls = tls.map(|files| files.server()).transpose()?;
-    let server = Server::bind(address, tls).await.map_err(listen)?;
+    let server = bind(address, tls.as_ref()).await?;
     announce(&config, server.address().map_err(listen)?);
     let (stop, stopped) = watch::channel(false);
     let door = if config.args.role.serves() { Door::Public } else { Door::Health };
@@ -122,6 +120,12 @@ async fn start(
     // Requests were answered while the server drained.
     flusher.flush().await;
     Ok(exit)
+}
+
+/// Listens, with TLS unless something else ends it.
+async fn bind(address: std::net::SocketAddr, tls: Option<&TlsFiles>) -> Result<Server, HubError> {
+    let tls = tls.map(TlsFiles::server).transpose()?;
+    Server::bind(address, tls).await.map_err(|source| HubError::Listen { address, source })
 }
 
 /// Waits for a signal, or for a task that ends although nobody told it to: half a hub is none, and
