@@ -146,7 +146,7 @@ async fn without_redis_or_with_an_emptied_one_sites_keep_what_they_have_and_comm
 async fn without_its_bucket_a_hub_answers_nobody_wrongly_and_commits_arrive_when_it_is_back()
 -> Result<(), KitError> {
     let mut world = World::in_bucket("till", &[("a.yaml", &config_map("a", "one"))]).await?;
-    let mut site = world.site("shop-1", Target::Directory).await?;
+    let site = world.site("shop-1", Target::Directory).await?;
     let file = until_file(&site, "till", "a", "one").await?;
     world.fleet.s3().stop();
     world.commit(&[("a.yaml", &config_map("a", "two"))])?;

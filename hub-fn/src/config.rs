@@ -24,9 +24,6 @@ pub struct HubArgs {
     /// Address to listen on
     #[arg(long, env = "FARSHORE_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8443")]
     pub listen: SocketAddr,
-    /// Serve plain HTTP: only behind something that ends TLS
-    #[arg(long, env = "FARSHORE_PLAIN")]
-    pub plain: bool,
     /// Fleet repository: http(s)://, file:// or an absolute path, with an optional #branch
     #[arg(long, env = "FARSHORE_FLEET", value_name = "URL[#branch]")]
     pub fleet: Option<String>,
@@ -45,6 +42,9 @@ pub struct HubArgs {
     /// Private key of the TLS certificate, PEM
     #[arg(long, env = "FARSHORE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Serve plain HTTP: only behind something that ends TLS
+    #[arg(long, env = "FARSHORE_PLAIN")]
+    pub plain: bool,
     /// Redis for the index: redis://HOST:PORT [default: memory]
     #[arg(long, env = "FARSHORE_REDIS", value_name = "URL")]
     pub redis: Option<String>,

@@ -21,6 +21,8 @@ pub(crate) enum ChoreError {
     NoCacheFolder,
     #[error("found no {program}: install your system's package {package} and try again")]
     NoSystemProgram { program: &'static str, package: &'static str },
+    #[error("there is no bench {asked:?}: there are {known}")]
+    NoBench { asked: String, known: String },
     #[error("{failed} of {all} steps failed: {names}")]
     Steps { failed: usize, all: usize, names: String },
     #[error("the small agent links what it must not ({found})")]

@@ -2,11 +2,13 @@
 //!
 //! - [`testbed`]: provides the servers and programs that tests run against.
 //! - [`mod@test`]: runs the tests by tier.
+//! - [`bench`]: measures one thing beside its yardstick.
 //! - [`cost`]: what a fleet costs on AWS.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!
 //! [`command`] runs other programs, [`workspace`] knows where things are, [`error`] says what went wrong.
 
+mod bench;
 mod command;
 mod cost;
 mod error;
@@ -26,6 +28,7 @@ enum Chore {
     Testbed(testbed::Options),
     Test(test::Options),
     Lint(lint::Options),
+    Bench(bench::Options),
     Cost(cost::Options),
 }
 
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Chore::Testbed(options) => testbed::run(&options),
         Chore::Test(options) => test::run(&options),
         Chore::Lint(options) => lint::run(&options),
+        Chore::Bench(options) => bench::run(&options),
         Chore::Cost(options) => {
             cost::run(&options);
             Ok(())

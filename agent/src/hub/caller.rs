@@ -50,6 +50,11 @@ impl Passes {
         pass
     }
 
+    /// Makes the next pass a new one.
+    pub(super) fn forget(&mut self) {
+        self.last = None;
+    }
+
     fn hub_time(&self, here: UnixSeconds) -> UnixSeconds {
         here.saturating_add_signed(self.offset)
     }

@@ -177,6 +177,13 @@ impl HubClient {
         &self.hub
     }
 
+    /// Makes the next call with a new pass, as after half of the last one's life.
+    pub fn renew_pass(&mut self) {
+        if let Some(passes) = &mut self.passes {
+            passes.forget();
+        }
+    }
+
     /// Bytes on the socket since the last time this was asked.
     pub fn take_traffic(&mut self) -> Traffic {
         self.counter.take()

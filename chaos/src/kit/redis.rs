@@ -39,6 +39,12 @@ impl Redis {
         format!("redis://{}", self.port.address())
     }
 
+    /// The process id while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.server.as_ref().map(Leashed::id)
+    }
+
     /// Deletes everything the server holds, as an operator's `FLUSHALL` does.
     ///
     /// # Errors

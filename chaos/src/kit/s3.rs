@@ -43,6 +43,12 @@ impl S3 {
         format!("http://{}", self.port.address())
     }
 
+    /// The process id while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.server.as_ref().map(Leashed::id)
+    }
+
     /// The id of the only key, which may do everything.
     #[must_use]
     pub fn access_key(&self) -> &str {

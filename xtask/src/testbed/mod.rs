@@ -56,6 +56,17 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<(), ChoreError> {
     Ok(())
 }
 
+/// Makes sure that a program of the system's packages is there, of whatever version.
+pub(crate) fn system_program(program: &'static str, package: &'static str) -> Result<(), ChoreError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Not every user has the folders of system programs on the path.
+    let mut folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    if folders.any(|folder| tool::is_program(&folder.join(program))) {
+        return Ok(());
+    }
+    system::install(program, package)
+}
+
 /// Found, else built earlier, else built or installed now.
 fn provide(tool: &Tool, place: &Place, number: &str) -> Result<PathBuf, ChoreError> {
     if let Some(found) = find::installed(tool, &place.links)? {
