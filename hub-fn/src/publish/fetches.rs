@@ -141,6 +141,11 @@ impl Fetches {
         !self.arrived.is_empty()
     }
 
+    /// Forgets all that has arrived: it is looked at again.
+    pub(super) fn forget(&mut self) {
+        self.arrived.clear();
+    }
+
     /// Forgets what a publication has taken.
     pub(super) fn done(&mut self, source: &str) {
         self.arrived.remove(source);

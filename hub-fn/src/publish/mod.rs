@@ -170,6 +170,8 @@ pub enum PublishError {
 #[derive(Debug)]
 pub struct Publisher {
     objects: Arc<dyn Objects>,
+    /// The same, asked what may be named.
+    guard: Guarded,
     index: Arc<dyn Index>,
     trust: Trust,
     keys: PublisherKeys,
@@ -220,13 +222,15 @@ impl Publisher {
         options: Options,
     ) -> Self {
         // What is being collected is not written, and not named.
-        let objects: Arc<dyn Objects> = Arc::new(Guarded::new(objects));
+        let guard = Guarded::new(objects);
+        let objects: Arc<dyn Objects> = Arc::new(guard.clone());
         let SyncOptions { fetches, mirror_cache, sharing, .. } = options.sync;
         let keeper = Keeper::start(Arc::clone(&objects), options.mirrors.clone(), mirror_cache);
         Self {
             leases: Leases::new(Arc::clone(&index), sharing),
             fetches: Fetches::new(fetches),
             keeper,
+            guard,
             objects,
             index,
             trust,

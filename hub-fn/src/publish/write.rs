@@ -51,6 +51,11 @@ impl Publisher {
                 (Cow::Owned(intent), Some(reports))
             }
         };
+        if !self.may_name_all(&previous.intent, &intent).await? {
+            // What was seen is packed and stored once more.
+            self.fetches.forget();
+            return Ok(None);
+        }
         self.members.place(&intent);
         let mut report = StepReport::default();
         let Some(current) = self.publish_groups(previous, &intent, stamp, &mut report).await? else {
@@ -62,6 +67,20 @@ impl Publisher {
             (report.held, report.failed) = self.write_source_heads(&intent, reports, stamp).await?;
         }
         Ok(Some(report))
+    }
+
+    /// Whether every artifact that is named anew is there to stay.
+    async fn may_name_all(&self, previous: &Intent, intent: &Intent) -> Result<bool, ObjectsError> {
+        let artifacts = |of: &Intent| -> BTreeSet<Digest> {
+            of.services.values().filter_map(|s| Some(s.published.as_ref()?.artifact.digest)).collect()
+        };
+        for digest in artifacts(intent).difference(&artifacts(previous)) {
+            if !self.guard.may_name(&record::artifact(*digest)).await? {
+                info!(%digest, "artifact was collected since it was made: making it again");
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Publishes what the intent says of groups, where that is anything new; none if the head was moved by

@@ -28,6 +28,20 @@ impl Guarded {
         Self { inner, claim: Arc::default() }
     }
 
+    /// Whether an object that was met or written before the pointer was last read may be named by what is
+    /// published now: it is there, and is not being deleted. What was seen of a source may be older than the
+    /// collection that has passed since.
+    ///
+    /// # Errors
+    /// [`ObjectsError`].
+    pub async fn may_name(&self, key: &Key) -> Result<bool, ObjectsError> {
+        if self.is_claimed(key) {
+            return Ok(false);
+        }
+        let found = self.inner.list(key.as_str(), None, 1).await?;
+        Ok(found.first().is_some_and(|found| found.key == *key))
+    }
+
     fn is_claimed(&self, key: &Key) -> bool {
         self.claim.read().unwrap_or_else(PoisonError::into_inner).holds(key)
     }

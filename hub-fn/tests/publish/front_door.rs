@@ -383,7 +383,7 @@ async fn an_artifact_is_sent_whole_or_in_part_and_only_to_those_it_is_for() {
         assert_eq!(behind.header(&CONTENT_RANGE), format!("bytes */{total}"));
         let foreign = client.send(house.request("GET", &format!("/v1/artifacts/{core}")), "").await;
         assert_eq!(foreign.status, StatusCode::NOT_FOUND);
-        let garbage = client.send(house.request("GET", "/v1/artifacts/../x"), "").await;
+        let garbage = client.send(house.request("GET", "/v1/artifacts/x"), "").await;
         assert_eq!(garbage.status, StatusCode::BAD_REQUEST);
     }
 }
