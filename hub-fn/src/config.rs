@@ -181,31 +181,7 @@ impl Config {
         if args.role == Role::Publish && args.fleet.is_none() {
             mistakes.push("--role publish needs --fleet".into());
         }
-        for (flag, value) in [("--interval", args.interval), ("--site-poll", args.site_poll)] {
-            if value.0.as_secs() == 0 || value.0.as_secs() > 86_400 {
-                mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
-            }
-        }
-        if args.view_limit < VIEW_LEAST {
-            mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
-        }
-        if !(1..=1_000).contains(&args.fetches) {
-            mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
-        }
-        if args.keep_unneeded.0.as_secs() < Rules::LEAST {
-            mistakes.push(format!("--keep-unneeded is at least 1h (got {})", args.keep_unneeded));
-        }
-        let rates = [
-            ("--wake-rate", args.wake_rate),
-            ("--poll-rate-limit", args.poll_rate_limit),
-            ("--cluster-rate-limit", args.cluster_rate_limit),
-            ("--artifact-limit", args.artifact_limit),
-        ];
-        for (flag, value) in rates {
-            if value == 0 || value > 1_000_000 {
-                mistakes.push(format!("{flag} is between 1 and 1000000 (got {value})"));
-            }
-        }
+        mistakes.extend(numbers_out_of_range(&args));
         if !cfg!(feature = "redis") && args.redis.is_some() {
             mistakes.push("--redis: this program was built without Redis (feature redis)".into());
         }
@@ -243,6 +219,37 @@ impl Config {
     pub fn rules(&self) -> Rules {
         Rules { unneeded: self.args.keep_unneeded.0.as_secs(), ..Rules::default() }
     }
+}
+
+/// Every number that is out of its range.
+fn numbers_out_of_range(args: &HubArgs) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for (flag, value) in [("--interval", args.interval), ("--site-poll", args.site_poll)] {
+        if value.0.as_secs() == 0 || value.0.as_secs() > 86_400 {
+            mistakes.push(format!("{flag} is between 1s and 1d (got {value})"));
+        }
+    }
+    if args.view_limit < VIEW_LEAST {
+        mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
+    }
+    if !(1..=1_000).contains(&args.fetches) {
+        mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
+    }
+    if args.keep_unneeded.0.as_secs() < Rules::LEAST {
+        mistakes.push(format!("--keep-unneeded is at least 1h (got {})", args.keep_unneeded));
+    }
+    let rates = [
+        ("--wake-rate", args.wake_rate),
+        ("--poll-rate-limit", args.poll_rate_limit),
+        ("--cluster-rate-limit", args.cluster_rate_limit),
+        ("--artifact-limit", args.artifact_limit),
+    ];
+    for (flag, value) in rates {
+        if value == 0 || value > 1_000_000 {
+            mistakes.push(format!("{flag} is between 1 and 1000000 (got {value})"));
+        }
+    }
+    mistakes
 }
 
 fn fleet(text: &str) -> Result<Fleet, String> {

@@ -41,6 +41,43 @@ pub struct Metrics {
     collected_bytes: IntCounterVec,
 }
 
+const MADE: &str = "metric names are valid and registered once";
+
+/// Makes metrics, and registers them.
+struct Made<'a>(&'a Registry);
+
+impl Made<'_> {
+    fn registered<C: prometheus::core::Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let made = made.expect(MADE);
+        self.0.register(Box::new(made.clone())).expect(MADE);
+        made
+    }
+
+    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.registered(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    fn by_kind(&self, name: &str, help: &str) -> IntCounterVec {
+        self.counters(name, help, &["kind"])
+    }
+
+    fn times(&self, name: &str, help: &str, buckets: Vec<f64>) -> HistogramVec {
+        self.registered(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &["route"]))
+    }
+
+    fn gauges(&self, name: &str, help: &str, label: &str) -> IntGaugeVec {
+        self.registered(IntGaugeVec::new(Opts::new(name, help), &[label]))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.registered(IntGauge::new(name, help))
+    }
+
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.registered(IntCounter::new(name, help))
+    }
+}
+
 /// What a replica has in memory.
 #[derive(Debug)]
 struct ViewGauges {
@@ -54,24 +91,14 @@ struct ViewGauges {
 
 impl ViewGauges {
     fn registered(registry: &Registry) -> Self {
-        let made = "metric names are valid and registered once";
-        let gauge = |name: &str, help: &str| {
-            let gauge = IntGauge::new(name, help).expect(made);
-            registry.register(Box::new(gauge.clone())).expect(made);
-            gauge
-        };
-        let counter = |name: &str, help: &str| {
-            let counter = IntCounter::new(name, help).expect(made);
-            registry.register(Box::new(counter.clone())).expect(made);
-            counter
-        };
+        let made = Made(registry);
         Self {
-            clusters: gauge("farshore_hub_view_clusters", "Clusters in the directory's snapshot."),
-            loaded: gauge("farshore_hub_view_loaded_clusters", "Clusters in memory."),
-            shards: gauge("farshore_hub_view_shards", "Shards of the directory in memory."),
-            bytes: gauge("farshore_hub_view_bytes", "Bytes that they take; --view-limit bounds them."),
-            loads: counter("farshore_hub_view_loads_total", "Shards that were loaded."),
-            evictions: counter("farshore_hub_view_evictions_total", "Shards dropped for want of room."),
+            clusters: made.gauge("farshore_hub_view_clusters", "Clusters in the directory's snapshot."),
+            loaded: made.gauge("farshore_hub_view_loaded_clusters", "Clusters in memory."),
+            shards: made.gauge("farshore_hub_view_shards", "Shards of the directory in memory."),
+            bytes: made.gauge("farshore_hub_view_bytes", "Bytes that they take; --view-limit bounds them."),
+            loads: made.counter("farshore_hub_view_loads_total", "Shards that were loaded."),
+            evictions: made.counter("farshore_hub_view_evictions_total", "Shards dropped for want of room."),
         }
     }
 
@@ -103,74 +130,50 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::new();
-        let made = "metric names are valid and registered once";
-        let requests = IntCounterVec::new(
-            Opts::new("farshore_hub_requests_total", "Requests answered, by route and status code."),
+        let made = Made(&registry);
+        let requests = made.counters(
+            "farshore_hub_requests_total",
+            "Requests answered, by route and status code.",
             &["route", "code"],
-        )
-        .expect(made);
-        let seconds = HistogramVec::new(
-            HistogramOpts::new("farshore_hub_request_seconds", "Time to answer, by route, in seconds.")
-                .buckets(vec![0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0]),
-            &["route"],
-        )
-        .expect(made);
-        let sequence = IntGauge::new(
-            "farshore_hub_sequence",
-            "Sequence of the last publication that this process knows of.",
-        )
-        .expect(made);
-        let clusters = IntGauge::new("farshore_hub_clusters", "Clusters that are registered.").expect(made);
-        let steps = IntCounterVec::new(
-            Opts::new("farshore_hub_publish_steps_total", "Steps of the publisher, by outcome."),
-            &["outcome"],
-        )
-        .expect(made);
-        let sources = IntGaugeVec::new(
-            Opts::new("farshore_hub_sources", "Sources that this publisher looks at, by state."),
-            &["state"],
-        )
-        .expect(made);
-        let failing = IntGaugeVec::new(
-            Opts::new(
-                "farshore_hub_source_failures",
-                "How often in a row a source failed; absent while it does not; at most 1000 are shown.",
-            ),
-            &["source"],
-        )
-        .expect(made);
-        registry.register(Box::new(sources.clone())).expect(made);
-        registry.register(Box::new(failing.clone())).expect(made);
-        let by_kind =
-            |name: &str, help: &str| IntCounterVec::new(Opts::new(name, help), &["kind"]).expect(made);
-        let collected = by_kind("farshore_hub_collected_objects_total", "Unneeded objects deleted, by kind.");
-        let collected_bytes =
-            by_kind("farshore_hub_collected_bytes_total", "Bytes of unneeded objects deleted, by kind.");
-        registry.register(Box::new(collected.clone())).expect(made);
-        registry.register(Box::new(collected_bytes.clone())).expect(made);
-        registry.register(Box::new(requests.clone())).expect(made);
-        registry.register(Box::new(seconds.clone())).expect(made);
-        registry.register(Box::new(sequence.clone())).expect(made);
-        registry.register(Box::new(clusters.clone())).expect(made);
-        registry.register(Box::new(steps.clone())).expect(made);
+        );
+        let seconds = made.times(
+            "farshore_hub_request_seconds",
+            "Time to answer, by route, in seconds.",
+            vec![0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0],
+        );
         for collector in rooms::collectors() {
-            registry.register(collector).expect(made);
+            registry.register(collector).expect(MADE);
         }
         let steady = requests.with_label_values(&[Route::Desired.label(), "304"]);
-        let view = ViewGauges::registered(&registry);
         Self {
-            registry,
+            steady,
             requests,
             seconds,
-            sequence,
-            clusters,
-            steps,
-            steady,
-            view,
-            sources,
-            failing,
-            collected,
-            collected_bytes,
+            sequence: made.gauge(
+                "farshore_hub_sequence",
+                "Sequence of the last publication that this process knows of.",
+            ),
+            clusters: made.gauge("farshore_hub_clusters", "Clusters that are registered."),
+            steps: made.counters(
+                "farshore_hub_publish_steps_total",
+                "Steps of the publisher, by outcome.",
+                &["outcome"],
+            ),
+            view: ViewGauges::registered(&registry),
+            sources: made.gauges(
+                "farshore_hub_sources",
+                "Sources that this publisher looks at, by state.",
+                "state",
+            ),
+            failing: made.gauges(
+                "farshore_hub_source_failures",
+                "How often in a row a source failed; absent while it does not; at most 1000 are shown.",
+                "source",
+            ),
+            collected: made
+                .by_kind("farshore_hub_collected_objects_total", "Unneeded objects deleted, by kind."),
+            collected_bytes: made.by_kind("farshore_hub_collected_bytes_total", "Bytes of these, by kind."),
+            registry,
         }
     }
 
