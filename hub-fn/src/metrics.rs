@@ -1,6 +1,6 @@
 //! What is counted, with bounded labels: words of the program, never names from outside.
 //!
-//! [`Metrics`] is what one hub counts; [`rooms`] has what a process counts once. A new room gets a struct of
+//! [`Metrics`] is what one hub counts; `rooms` has what a process counts once. A new room gets a struct of
 //! handles there, and a line in `docs/operations.md`, which a test demands.
 
 mod rooms;

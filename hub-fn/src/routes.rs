@@ -146,7 +146,7 @@ pub enum Door {
 }
 
 /// Answers what most requests are, a poll with nothing new, from memory and at once; none for any other,
-/// which is for [`answer`]. It has no date yet: a server writes one that it formats once a second.
+/// which is for [`answer()`]. It has no date yet: a server writes one that it formats once a second.
 #[must_use]
 pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response<Body>> {
     let is_poll = request.uri().path() == "/v1/desired" && request.method() == Method::GET;

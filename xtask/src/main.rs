@@ -2,7 +2,7 @@
 //!
 //! - [`testbed`]: provides the servers and programs that tests run against.
 //! - [`mod@test`]: runs the tests by tier.
-//! - [`bench`]: measures one thing beside its yardstick.
+//! - [`mod@bench`]: measures one thing beside its yardstick.
 //! - [`cost`]: what a fleet costs on AWS.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!

@@ -21,7 +21,7 @@ pub struct Head {
     pub issued: UnixSeconds,
     /// The [`Intent`] behind it.
     pub intent: Digest,
-    /// The shards of the [`Table`], in order.
+    /// The shards of the [`Table`](super::Table), in order.
     pub tables: Vec<Digest>,
 }
 
