@@ -29,6 +29,10 @@ pub(crate) struct Options {
     /// How often the hub fetches of its own accord
     #[arg(long, default_value = "2m")]
     interval: String,
+    /// Seconds between an applied commit and the next: a hub takes word of pushes to one source once in two
+    /// seconds, so that closer ones measure that rest
+    #[arg(long, default_value_t = 3)]
+    pause: u64,
     /// How often the site polls of its own accord
     #[arg(long, default_value = "2m")]
     poll: String,
@@ -65,6 +69,7 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     for number in 1..=options.runs {
         let value = format!("commit-{number}");
         let files = file(&value);
+        tokio::time::sleep(Duration::from_secs(options.pause)).await;
         world.commit(&borrowed(&files))?;
         let began = Instant::now();
         hook.call(&world.hub.address(), &value).await?;
@@ -77,8 +82,8 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     }
     let most = ours.iter().copied().fold(0.0, f64::max);
     println!(
-        "{} commits, hub fetches every {}, site polls every {}",
-        options.runs, options.interval, options.poll
+        "{} commits {} s apart, hub fetches every {}, site polls every {}",
+        options.runs, options.pause, options.interval, options.poll
     );
     println!("p50 {:.3} s, max {most:.3} s; git fetch p50 {:.3} s", median(&ours), median(&theirs));
     Ok(Ratio { name: "commit-to-site", ours: median(&ours), theirs: median(&theirs) })

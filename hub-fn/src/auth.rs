@@ -1,8 +1,10 @@
 //! Who calls: a pass is verified once, and remembered with its cluster until it expires.
 //!
-//! What is remembered is not the pass but its keyed hash, SipHash-2-4 with 128 bits under a random key of
-//! this process, in the cluster's slot of the view. Who has no valid pass would have to find another text
-//! of the same hash without knowing the key, and each attempt is a request: 2^128 possible hashes leave
+//! What is remembered is not the pass but a keyed hash of its signature, SipHash-2-4 with 128 bits under a
+//! random key of this process, in the cluster's slot of the view, with the time at which the verified pass ends.
+//! Nobody but the cluster can make a signature of its key, and who shows one has seen the whole pass that it
+//! belongs to: other claims before it win nothing, for only the slot counts. Who has seen none would have to find
+//! another text of the same hash without knowing the key, and each attempt is a request: 2^128 possible hashes leave
 //! nothing to try. SipHash is made for just that, a short secret-keyed function of a short text. One pass per
 //! cluster is remembered: it is bounded by who is enrolled, and goes with the key that it was verified with.
 
@@ -12,8 +14,8 @@ use farshore_shared::keys::{PublicKey, random_bytes};
 use farshore_shared::names::Name;
 use farshore_shared::pass::{self, BadPass};
 use farshore_shared::wire::{PASS_HEADER, UnixSeconds};
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use std::hash::Hasher as _;
 use std::sync::Arc;
@@ -74,12 +76,14 @@ impl Gate {
     /// # Errors
     /// [`Denied`].
     pub async fn admit(&self, headers: &HeaderMap, now: UnixSeconds) -> Result<Caller, Denied> {
-        let text = shown(headers).ok_or(Denied::Missing)?;
+        let text =
+            std::str::from_utf8(shown(headers).ok_or(Denied::Missing)?).map_err(|_| Denied::Missing)?;
         // Who was removed since is not let in for a pass that was good before.
         let _ = self.view.publication(crate::view::Freshness::Recent).await?;
         let mut room = [0; CLAIM];
-        if let Some(name) = claimed(text, &mut room)
-            && let Some(key) = self.view.remembered(Place::of(name), self.hash(text), now)
+        if let Some(name) = claimed(text.as_bytes(), &mut room)
+            && let Some(pass) = self.hash(text.as_bytes())
+            && let Some(key) = self.view.remembered(Place::of(name), pass, now)
             && let Ok(cluster) = name.parse()
         {
             return Ok(Caller { cluster, key });
@@ -90,11 +94,10 @@ impl Gate {
     /// Whether the caller's pass is remembered and what it holds, `tag`, is what it would be sent, as far
     /// as the view knew at most `age` ago. It never waits.
     #[must_use]
-    pub fn is_steady(&self, pass: &str, tag: &[u8], now: UnixSeconds, age: Duration) -> bool {
+    pub fn is_steady(&self, pass: &[u8], tag: &[u8], now: UnixSeconds, age: Duration) -> bool {
         let mut room = [0; CLAIM];
-        let Some(name) = claimed(pass, &mut room) else { return false };
-        let poll = Steady { place: Place::of(name), pass: self.hash(pass), tag, now };
-        self.view.is_steady(poll, age)
+        let Some((name, pass)) = claimed(pass, &mut room).zip(self.hash(pass)) else { return false };
+        self.view.is_steady(Steady { place: Place::of(name), pass, tag, now }, age)
     }
 
     async fn verify(&self, text: &str, now: UnixSeconds) -> Result<Caller, Denied> {
@@ -103,24 +106,34 @@ impl Gate {
         let known = self.view.known(&cluster).await?.and_then(|known| known.key);
         let key = known.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
         let pass = pass::verify(text, &key, fleet, now)?;
-        self.view.remember(&cluster, &key, self.hash(text), pass.exp);
+        if let Some(hash) = self.hash(text.as_bytes()) {
+            self.view.remember(&cluster, &key, hash, pass.exp);
+        }
         Ok(Caller { cluster, key })
     }
 
-    fn hash(&self, pass: &str) -> [u64; 2] {
+    /// Of the signature, which is what stands behind the last point.
+    fn hash(&self, pass: &[u8]) -> Option<[u64; 2]> {
+        let (rest, signature) = pass.split_at_checked(pass.len().checked_sub(SIGNATURE)?)?;
+        if !rest.ends_with(b".") {
+            return None;
+        }
         let mut hasher = self.hasher;
-        hasher.write(pass.as_bytes());
+        hasher.write(signature);
         let hash = hasher.finish128();
-        [hash.h1, hash.h2]
+        Some([hash.h1, hash.h2])
     }
 }
 
 /// The pass that a request shows.
 #[must_use]
-pub fn shown(headers: &HeaderMap) -> Option<&str> {
-    let own = headers.get(PASS_HEADER).and_then(|value| value.to_str().ok());
-    own.or_else(|| headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer "))
+pub fn shown(headers: &HeaderMap) -> Option<&[u8]> {
+    let own = headers.get(PASS_HEADER).map(HeaderValue::as_bytes);
+    own.or_else(|| headers.get(AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer "))
 }
+
+/// Base64 of the 64 bytes of an Ed25519 signature (RFC 8032), without padding.
+const SIGNATURE: usize = 86;
 
 /// Base64 of as much of a pass as its cluster's name may need.
 const CLAIM_TEXT: usize = 100;
@@ -129,8 +142,8 @@ const CLAIM: usize = 75;
 
 /// The cluster that a pass of ours claims, before anything is verified: where its hash would be
 /// remembered. A pass that is written otherwise is verified each time.
-fn claimed<'a>(pass: &str, room: &'a mut [u8; CLAIM]) -> Option<&'a str> {
-    let (_, rest) = pass.as_bytes().split_at_checked(pass.find('.')? + 1)?;
+fn claimed<'a>(pass: &[u8], room: &'a mut [u8; CLAIM]) -> Option<&'a str> {
+    let (_, rest) = pass.split_at_checked(pass.iter().position(|byte| *byte == b'.')? + 1)?;
     let size = URL_SAFE_NO_PAD.decode_slice(rest.get(..CLAIM_TEXT)?, room).ok()?;
     let name = room.get(..size)?.strip_prefix(br#"{"sub":""#)?;
     let end = name.iter().position(|byte| *byte == b'"')?;
@@ -149,11 +162,13 @@ mod tests {
         let key = SigningKey::generate();
         for name in ["a", "harbour", "a".repeat(63).as_str()] {
             let pass = pass::issue(&key, &name.parse().expect("a name"), Digest::of(b"root"), 1_800_000_000);
-            assert_eq!(claimed(&pass, &mut [0; CLAIM]), Some(name));
+            assert_eq!(claimed(pass.as_bytes(), &mut [0; CLAIM]), Some(name));
+            let signature = pass.rsplit('.').next().expect("three parts");
+            assert_eq!(signature.len(), SIGNATURE);
         }
         for other in ["", "a.b.c", "a.", &format!("a.{}", "!".repeat(200)), &format!("a.{}", "A".repeat(200))]
         {
-            assert_eq!(claimed(other, &mut [0; CLAIM]), None, "{other}");
+            assert_eq!(claimed(other.as_bytes(), &mut [0; CLAIM]), None, "{other}");
         }
     }
 }

@@ -34,6 +34,7 @@ pub mod index;
 pub mod keyring;
 #[cfg(feature = "lambda")]
 pub mod lambda;
+mod lines;
 pub mod load;
 pub mod metrics;
 pub mod objects;

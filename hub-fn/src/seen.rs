@@ -9,7 +9,7 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
 use tracing::debug;
 
-use crate::index::{Index, Kept};
+use crate::index::{Index, IndexError, Kept};
 use crate::objects::{Objects, ObjectsError, update};
 use crate::record::{self, SeenTable};
 
@@ -30,6 +30,22 @@ impl Seen {
             Some(at) => *at = now,
             None => drop(fresh.insert(cluster.clone(), now)),
         }
+    }
+
+    /// Brings everything that was noted into the index, if that keeps times; else it stays noted.
+    ///
+    /// # Errors
+    /// [`IndexError`]; everything is noted still.
+    pub async fn pass_on(&self, index: &dyn Index) -> Result<(), IndexError> {
+        let fresh = std::mem::take(&mut *self.fresh.lock().unwrap_or_else(PoisonError::into_inner));
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let kept = index.note_seen(&fresh).await;
+        if !matches!(kept, Ok(Kept::Yes)) {
+            self.take_back(fresh);
+        }
+        kept.map(|_| ())
     }
 
     /// Brings everything that was noted to where it is kept: into the index, or, where that keeps no times or
@@ -60,6 +76,13 @@ impl Seen {
             }
         }
         Ok(())
+    }
+
+    fn take_back(&self, times: SeenTable) {
+        let mut fresh = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was noted meanwhile is less, and later.
+        let later = std::mem::replace(&mut *fresh, times);
+        fresh.extend(later);
     }
 
     fn note_at_least(&self, cluster: &Name, at: UnixSeconds) {
@@ -130,6 +153,21 @@ mod tests {
         let objects = Disk::open_existing(folder.path()).expect("the same folder");
         seen.flush(&Memory::new(), &objects).await.expect("a disk");
         assert_eq!(read(&objects, &cluster).await, Some(20), "{key}");
+    }
+
+    #[tokio::test]
+    async fn what_the_index_does_not_keep_stays_for_the_record() {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let objects = Disk::open(folder.path()).expect("an empty folder");
+        let (seen, index) = (Seen::default(), Memory::new());
+        let [cluster, other] = ["harbour", "vault"].map(|name| name.parse::<Name>().expect("a name"));
+        seen.note(&cluster, 20);
+        seen.pass_on(&index).await.expect("memory answers");
+        seen.note(&other, 30);
+        seen.pass_on(&index).await.expect("memory answers");
+        seen.flush(&index, &objects).await.expect("a disk");
+        assert_eq!(read(&objects, &cluster).await, Some(20));
+        assert_eq!(read(&objects, &other).await, Some(30));
     }
 
     #[derive(Debug)]

@@ -11,23 +11,24 @@ use futures::future::{Either, Ready, ready};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tracing::{debug, info, warn};
 
 use crate::answer::Body;
 use crate::handlers::Hub;
+use crate::lines::{Enlisted, Finish, Lines, Serving};
 use crate::routes::{self, Door};
-use crate::watched::{Activity, Watched};
+use crate::watched::{Activity, Patience, Watched};
 
 /// Connections at once; more wait in the kernel's queue.
-const CONNECTIONS: usize = 100_000;
+const CONNECTIONS: u32 = 100_000;
 /// The most bytes of a request's headers.
 const HEADERS: u32 = 16 << 10;
 /// Requests at once on one HTTP/2 connection.
@@ -62,13 +63,11 @@ pub struct Server {
 /// What every connection is given.
 #[derive(Clone)]
 struct House {
-    hub: Hub,
+    hub: Arc<Hub>,
     door: Door,
     tls: Option<TlsAcceptor>,
     limits: Limits,
     stop: watch::Receiver<bool>,
-    /// Closed when the time to drain is over.
-    end: watch::Receiver<()>,
 }
 
 impl Server {
@@ -97,43 +96,48 @@ impl Server {
 
     /// Serves until `stop` changes, then lets open requests end. No connection outlives it.
     pub async fn run(self, hub: Hub, door: Door, mut stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let graceful = GracefulShutdown::new();
-        let (ending, end) = watch::channel(());
+        let (places, lines) = (Arc::new(Semaphore::new(CONNECTIONS as usize)), Arc::new(Lines::default()));
         let Self { listener, tls, limits } = self;
-        let house = House { hub, door, tls, limits, stop: stop.clone(), end };
-        loop {
-            // Cancel-safe: a place that was not taken stays free, and a connection that was not accepted
-            // stays in the queue.
-            let (place, accepted) = tokio::select! {
-                accepted = accept(&places, &listener) => accepted,
-                _ = stop.changed() => break,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors, mostly: waiting is all that helps.
-                    warn!(%error, "connection is not accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let (house, watcher) = (house.clone(), graceful.watcher());
-            tokio::spawn(async move {
-                let mut end = house.end.clone();
-                tokio::select! {
-                    () = connection(stream, house, watcher) => {}
-                    _ = end.changed() => debug!("connection was cut when the time to drain was over"),
-                }
-                drop(place);
-            });
+        let house = House { hub: Arc::new(hub), door, tls, limits, stop: stop.clone() };
+        let patience = Patience { first: limits.handshake, quiet: limits.quiet };
+        tokio::select! {
+            () = lines.watch(patience) => {}
+            () = listen(&listener, &house, &places, &lines) => {}
+            _ = stop.changed() => {}
         }
         drop(listener);
         info!("draining");
-        if tokio::time::timeout(limits.drain, graceful.shutdown()).await.is_err() {
+        lines.finish();
+        // Every connection has a place until it has ended.
+        let all = || places.acquire_many(CONNECTIONS);
+        if tokio::time::timeout(limits.drain, all()).await.is_err() {
             warn!("requests were still open when the time to drain was over");
+            lines.cut();
+            drop(all().await);
         }
-        drop(ending);
+    }
+}
+
+/// Accepts connections, each as a task of its own, for ever.
+async fn listen(listener: &TcpListener, house: &House, places: &Arc<Semaphore>, lines: &Arc<Lines>) {
+    loop {
+        // Cancel-safe: a place that was not taken stays free, and a connection that was not accepted
+        // stays in the queue.
+        let (place, accepted) = accept(places, listener).await;
+        match accepted {
+            Ok((stream, _)) => {
+                let (house, enlisted) = (house.clone(), lines.enlist());
+                tokio::spawn(async move {
+                    connection(stream, house, &enlisted).await;
+                    drop((enlisted, place));
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, mostly: waiting is all that helps.
+                warn!(%error, "connection is not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
     }
 }
 
@@ -195,43 +199,105 @@ async fn accept(
     (place, listener.accept().await)
 }
 
-async fn connection(stream: TcpStream, house: House, watcher: Watcher) {
+async fn connection(stream: TcpStream, house: House, enlisted: &Enlisted) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "setting no-delay");
     }
-    let Some(tls) = house.tls.clone() else { return serve(stream, house, watcher).await };
     let mut stop = house.stop.clone();
-    // A handshake that is dropped takes its connection with it.
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(house.limits.handshake, tls.accept(stream)) => shaken,
-        // Nobody who has not shaken hands has a request open.
+    // What is dropped takes its connection with it.
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(house.limits.handshake, open(stream, house.tls.clone())) => opened,
+        // Nobody who has not come so far has a request open.
         _ = stop.wait_for(|is_stopped| *is_stopped) => return,
     };
-    match shaken {
-        Ok(Ok(stream)) => serve(stream, house, watcher).await,
-        Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-        Err(_) => debug!("TLS handshake took too long"),
+    match opened {
+        Ok(Ok((Stream::Plain(stream), speaks))) => serve(stream, speaks, &house, enlisted).await,
+        Ok(Ok((Stream::Tls(stream), speaks))) => serve(*stream, speaks, &house, enlisted).await,
+        Ok(Err(error)) => debug!(%error, "connection did not get to a request"),
+        Err(_) => debug!("connection took too long to get to a request"),
     }
 }
 
-async fn serve<I>(io: I, house: House, watcher: Watcher)
+/// A connection on which a request may come.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// What a peer speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+}
+
+/// TLS says what will be spoken (ALPN, RFC 7301); without it the first bytes do.
+async fn open(stream: TcpStream, tls: Option<TlsAcceptor>) -> std::io::Result<(Stream, Speaks)> {
+    let Some(tls) = tls else {
+        let speaks = first_words(&stream).await?;
+        return Ok((Stream::Plain(stream), speaks));
+    };
+    let stream = tls.accept(stream).await?;
+    let speaks = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Speaks::Http2,
+        Some(_) | None => Speaks::Http1,
+    };
+    Ok((Stream::Tls(Box::new(stream)), speaks))
+}
+
+/// Which HTTP the first bytes are of: those of the preface of HTTP/2 (RFC 9113, section 3.4) begin no request
+/// that there is. They stay to be read.
+async fn first_words(stream: &TcpStream) -> std::io::Result<Speaks> {
+    const PREFACE: &[u8] = b"PRI";
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let seen = stream.peek(&mut first).await?;
+        if seen == 0 || first[..seen] != PREFACE[..seen] {
+            return Ok(Speaks::Http1);
+        }
+        if seen == PREFACE.len() {
+            return Ok(Speaks::Http2);
+        }
+        // There is something to read, so that nothing tells of more.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+type Io<I> = TokioIo<Watched<I>>;
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Finish for http1::Connection<Io<I>, Front> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin + Send + 'static> Finish for http2::Connection<Io<I>, Front, AtOnce> {
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+async fn serve<I>(io: I, speaks: Speaks, house: &House, enlisted: &Enlisted)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let House { hub, door, limits, .. } = house;
-    let activity = Arc::new(Activity::default());
+    let (line, activity) = (Arc::clone(&enlisted.line), Arc::clone(&enlisted.line.activity));
     let io = TokioIo::new(Watched::new(io, Arc::clone(&activity)));
-    let service = Front { hub: Arc::new(hub), door, activity: Arc::clone(&activity) };
-    let mut builder = auto::Builder::new(AtOnce);
-    // No timer for the headers of each request: what is watched has its own.
-    builder.http1().header_read_timeout(None).max_buf_size(HEADERS as usize);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(HEADERS).max_concurrent_streams(STREAMS);
-    let connection = watcher.watch(builder.serve_connection(io, service).into_owned());
-    // Neither is polled again, whichever ends first.
-    tokio::select! {
-        ended = connection => if let Err(error) = ended {
-            debug!(%error, "connection ended");
-        },
-        why = activity.stalled(limits.handshake, limits.quiet) => debug!("connection is cut: {why}"),
+    let front = Front { hub: Arc::clone(&house.hub), door: house.door, activity };
+    let ended = match speaks {
+        Speaks::Http1 => {
+            let mut builder = http1::Builder::new();
+            // No timer for the headers of each request: what is watched has its own.
+            builder.header_read_timeout(None).max_buf_size(HEADERS as usize);
+            Serving::new(builder.serve_connection(io, front), line).await
+        }
+        Speaks::Http2 => {
+            let mut builder = http2::Builder::new(AtOnce);
+            builder.timer(TokioTimer::new()).max_header_list_size(HEADERS).max_concurrent_streams(STREAMS);
+            Serving::new(builder.serve_connection(io, front), line).await
+        }
+    };
+    if let Some(Err(error)) = ended {
+        debug!(%error, "connection ended");
     }
 }

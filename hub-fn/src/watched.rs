@@ -2,13 +2,13 @@
 //!
 //! Hyper bounds the time for the headers of an HTTP/1.1 request with a timer for each, which costs a tenth
 //! of a poll, and nothing else: not how long a peer may be silent after its handshake, nor how long it may
-//! leave an answer unread. Here all three are counters that are looked at now and then.
+//! leave an answer unread. Here all three are counters that [`crate::lines`] looks at now and then.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,86 +16,126 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What has happened on a connection. Nothing here wakes anybody: it is looked at now and then.
 #[derive(Debug, Default)]
 pub struct Activity {
-    bytes: AtomicU64,
-    read: AtomicU64,
+    bytes: Count,
+    read: Count,
     /// What was read when the last request began or was answered.
-    asked: AtomicU64,
-    requests: AtomicU64,
+    asked: Count,
+    requests: Count,
     answered: AtomicU64,
     is_http1: AtomicBool,
 }
 
+/// A number that one task writes and others read: it needs no locked instruction.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn add(&self, value: u64) {
+        self.set(self.get().wrapping_add(value));
+    }
+}
+
 impl Activity {
-    /// Notes that the headers of a request have come in.
+    /// Notes that the headers of a request have come in. The task of the connection says so.
     pub fn note_request(&self, version: Version) {
-        if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.requests.get() == 0 {
             self.is_http1.store(version < Version::HTTP_2, Ordering::Relaxed);
         }
-        self.asked.store(self.read.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.requests.add(1);
+        self.asked.set(self.read.get());
     }
 
-    /// Notes that a request is answered, so that its body is not taken for the headers of the next.
+    /// Notes that a request is answered, so that its body is not taken for the headers of the next. Any
+    /// task may say so.
     pub fn note_answer(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
-        self.asked.store(self.read.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.asked.set(self.read.get());
     }
 
-    /// Ends, with the reason, once there was no request within `first`, or the headers of another HTTP/1.1
-    /// request took longer than that, or no byte has moved for `quiet`. It is noticed after twice the time
-    /// at the latest.
-    pub async fn stalled(&self, first: Duration, quiet: Duration) -> &'static str {
-        tokio::time::sleep(first).await;
-        if self.requests.load(Ordering::Relaxed) == 0 {
-            return "no request came in time";
-        }
-        let mut still = Duration::ZERO;
-        loop {
-            let before = self.sample();
-            // HTTP/2 has no headers that come line by line, and its pings are no requests.
-            let pause = if self.is_http1.load(Ordering::Relaxed) { first.min(quiet) } else { quiet };
-            tokio::time::sleep(pause).await;
-            let after = self.sample();
-            still = if after.bytes == before.bytes { still + pause } else { Duration::ZERO };
-            if still >= quiet {
-                return "nothing was sent or read for too long";
-            }
-            if after.is_stuck_since(&before) {
-                return "the headers of a request took too long";
-            }
-        }
-    }
-
-    fn sample(&self) -> Sample {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let requests = load(&self.requests);
-        let is_idle = load(&self.answered) == requests;
-        let is_in_headers =
-            self.is_http1.load(Ordering::Relaxed) && is_idle && load(&self.read) > load(&self.asked);
-        Sample { bytes: load(&self.bytes), requests, is_in_headers }
+    /// How it is at this moment.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        let requests = self.requests.get();
+        let is_idle = self.answered.load(Ordering::Relaxed) == requests;
+        let is_http1 = self.is_http1.load(Ordering::Relaxed);
+        let is_in_headers = is_http1 && is_idle && self.read.get() > self.asked.get();
+        Sample { bytes: self.bytes.get(), requests, is_http1, is_in_headers }
     }
 
     fn was_read(&self, bytes: usize) {
-        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.read.add(bytes as u64);
         self.moved(bytes);
     }
 
     fn moved(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.add(bytes as u64);
     }
 }
 
 /// A connection at one moment.
-struct Sample {
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
     bytes: u64,
     requests: u64,
+    is_http1: bool,
     /// Bytes have come that belong to no request yet.
     is_in_headers: bool,
 }
 
-impl Sample {
-    /// Whether the headers of one request were not complete at both moments.
-    fn is_stuck_since(&self, before: &Self) -> bool {
-        before.is_in_headers && self.is_in_headers && self.requests == before.requests
+/// How long a connection may do nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Until the first request, and for the headers of each one over HTTP/1.1.
+    pub first: Duration,
+    /// Without a byte in either direction.
+    pub quiet: Duration,
+}
+
+/// What was seen of a connection over time. *Pure*: it is told the time.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch {
+    began: Instant,
+    /// The number of bytes, and since when.
+    bytes: (u64, Instant),
+    /// The number of requests before the headers that are coming in, and since when they are.
+    headers: Option<(u64, Instant)>,
+}
+
+impl Watch {
+    /// Begins with a connection.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self { began: now, bytes: (0, now), headers: None }
+    }
+
+    /// Takes a sample; says why the connection is to be cut, once it is.
+    pub fn look(&mut self, sample: Sample, now: Instant, patience: Patience) -> Option<&'static str> {
+        let over = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
+        if sample.bytes != self.bytes.0 {
+            self.bytes = (sample.bytes, now);
+        }
+        self.headers = match (self.headers, sample.is_in_headers) {
+            (Some((requests, since)), true) if requests == sample.requests => Some((requests, since)),
+            (_, true) => Some((sample.requests, now)),
+            (_, false) => None,
+        };
+        if sample.requests == 0 {
+            return over(self.began, patience.first).then_some("no request came in time");
+        }
+        if over(self.bytes.1, patience.quiet) {
+            return Some("nothing was sent or read for too long");
+        }
+        // HTTP/2 has no headers that come line by line, and its pings are no requests.
+        let is_stuck = sample.is_http1 && self.headers.is_some_and(|(_, since)| over(since, patience.first));
+        is_stuck.then_some("the headers of a request took too long")
     }
 }
 
@@ -152,15 +192,26 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    const FIRST: Duration = Duration::from_millis(1);
-    const QUIET: Duration = Duration::from_millis(1);
+    const PATIENCE: Patience = Patience { first: Duration::from_secs(10), quiet: Duration::from_secs(300) };
 
-    #[tokio::test]
-    async fn a_peer_that_never_asks_is_stalled_and_so_is_one_on_which_nothing_moves() {
-        let activity = Activity::default();
-        assert_eq!(activity.stalled(FIRST, QUIET).await, "no request came in time");
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_peer_that_never_asks_is_cut_and_so_is_one_on_which_nothing_moves() {
+        let (activity, start) = (Activity::default(), Instant::now());
+        let mut watch = Watch::new(start);
+        activity.was_read(1);
+        assert_eq!(watch.look(activity.sample(), after(start, 9), PATIENCE), None);
+        let why = watch.look(activity.sample(), after(start, 10), PATIENCE);
+        assert_eq!(why, Some("no request came in time"), "a byte is no request");
         activity.note_request(Version::HTTP_2);
-        assert_eq!(activity.stalled(FIRST, QUIET).await, "nothing was sent or read for too long");
+        assert_eq!(watch.look(activity.sample(), after(start, 308), PATIENCE), None);
+        let why = watch.look(activity.sample(), after(start, 309), PATIENCE);
+        assert_eq!(why, Some("nothing was sent or read for too long"));
+        activity.moved(1);
+        assert_eq!(watch.look(activity.sample(), after(start, 310), PATIENCE), None);
     }
 
     #[test]
@@ -168,21 +219,23 @@ mod tests {
         for (version, is_answered, is_stuck) in
             [(Version::HTTP_11, true, true), (Version::HTTP_11, false, false), (Version::HTTP_2, true, false)]
         {
-            let activity = Activity::default();
+            let (activity, start) = (Activity::default(), Instant::now());
+            let mut watch = Watch::new(start);
             activity.note_request(version);
             if is_answered {
                 activity.note_answer();
             }
-            let idle = activity.sample();
+            let mut look = |at| watch.look(activity.sample(), after(start, at), PATIENCE);
+            assert_eq!(look(1), None, "idle");
             activity.was_read(1);
-            let begun = activity.sample();
+            assert_eq!(look(2), None, "begun a moment ago");
             activity.was_read(1);
-            let later = activity.sample();
-            assert!(!begun.is_stuck_since(&idle), "begun a moment ago");
-            assert_eq!(later.is_stuck_since(&begun), is_stuck, "{version:?} {is_answered}");
+            assert_eq!(look(12).is_some(), is_stuck, "{version:?} {is_answered}");
             activity.note_request(version);
             activity.note_answer();
-            assert!(!activity.sample().is_stuck_since(&begun), "it was a request");
+            assert_eq!(look(13), None, "it was a request");
+            activity.was_read(1);
+            assert_eq!(look(14), None, "those of another one");
         }
     }
 
@@ -195,6 +248,6 @@ mod tests {
         far.write_all(b"seven!!").await.expect("a pipe");
         let mut seven = [0; 7];
         watched.read_exact(&mut seven).await.expect("a pipe");
-        assert_eq!(activity.bytes.load(Ordering::Relaxed), 11);
+        assert_eq!(activity.sample().bytes, 11);
     }
 }

@@ -2,6 +2,7 @@
 //! long as there is room, and kept fresh by the log.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
@@ -56,6 +57,8 @@ pub(crate) struct Directory {
     in_flight: Semaphore,
     spilled: Mutex<Vec<(Name, UnixSeconds)>>,
     started: Instant,
+    /// In seconds since the start, as of the last [`Directory::tick`].
+    now: AtomicU32,
 }
 
 /// One shard, loaded or not.
@@ -64,7 +67,7 @@ struct Cell {
     held: RwLock<Held>,
     /// Whoever loads it.
     loading: tokio::sync::Mutex<()>,
-    /// When it was last asked, in seconds since the start.
+    /// The tick at which it was last asked.
     used: AtomicU32,
     bytes: AtomicUsize,
 }
@@ -103,6 +106,7 @@ impl Directory {
             in_flight: Semaphore::new(LOADS),
             spilled: Mutex::default(),
             started: Instant::now(),
+            now: AtomicU32::new(0),
         }
     }
 
@@ -313,9 +317,9 @@ impl Directory {
     }
 
     /// The clusters that were heard since this was last asked, and when.
-    pub(crate) fn drain_seen(&self) -> Vec<(Name, UnixSeconds)> {
+    pub(crate) fn drain_seen(&self, shards: Range<u16>) -> Vec<(Name, UnixSeconds)> {
         let mut all = std::mem::take(&mut *self.spilled.lock().unwrap_or_else(PoisonError::into_inner));
-        for cell in &self.cells {
+        for cell in &self.cells[usize::from(shards.start)..usize::from(shards.end)] {
             if let Some(slots) = &read(&cell.held).slots {
                 all.extend(heard(slots));
             }
@@ -358,8 +362,14 @@ impl Directory {
         result
     }
 
+    /// Lets time pass: what is asked for from here on was used later. A poll reads no clock for that.
+    pub(crate) fn tick(&self) {
+        let seconds = u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX);
+        self.now.store(seconds, Ordering::Relaxed);
+    }
+
     fn seconds(&self) -> u32 {
-        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+        self.now.load(Ordering::Relaxed)
     }
 }
 

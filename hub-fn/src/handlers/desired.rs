@@ -20,6 +20,7 @@ use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full};
 use crate::auth::{self, Denied};
 use crate::view::{Freshness, GRACE, Offer, STALENESS, Signed};
 
+const TAG: HeaderName = HeaderName::from_static(TAG_HEADER);
 /// Answers of more bytes are compressed beside the tasks that answer polls.
 const INLINE: usize = 32 << 10;
 
@@ -33,9 +34,8 @@ fn steady_within<B>(hub: &Hub, request: &Request<B>, age: Duration) -> Option<Re
     let pass = auth::shown(headers)?;
     let (value, name) = held_text(headers);
     let value = value?;
-    hub.gate
-        .is_steady(pass, value.as_bytes(), now(), age)
-        .then(|| tagged_as(not_modified(), name, value.clone()))
+    let is_steady = hub.gate.is_steady(pass, value.as_bytes(), now(), age);
+    is_steady.then(|| tagged_as(not_modified(), name, value.clone()))
 }
 
 /// Answers a poll.
@@ -171,7 +171,7 @@ fn compressed(bytes: Bytes) -> Response<Body> {
 fn held_text(headers: &HeaderMap) -> (Option<&HeaderValue>, HeaderName) {
     let own = headers.get(HOLDS_HEADER);
     let is_own = own.is_some() || headers.contains_key(PASS_HEADER);
-    let name = if is_own { HeaderName::from_static(TAG_HEADER) } else { ETAG };
+    let name = if is_own { TAG } else { ETAG };
     (own.or_else(|| headers.get(IF_NONE_MATCH)), name)
 }
 

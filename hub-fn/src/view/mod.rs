@@ -17,6 +17,7 @@ mod error;
 mod publication;
 mod tag;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -198,10 +199,10 @@ impl View {
         (looked > 0).then(|| self.memory.started.elapsed().saturating_sub(Duration::from_millis(looked)))
     }
 
-    /// The clusters that were heard since this was last asked, and when.
+    /// The clusters of some shards that were heard since this was last asked, and when.
     #[must_use]
-    pub fn drain_seen(&self) -> Vec<(Name, UnixSeconds)> {
-        self.memory.directory.drain_seen()
+    pub fn drain_seen(&self, shards: Range<u16>) -> Vec<(Name, UnixSeconds)> {
+        self.memory.directory.drain_seen(shards)
     }
 
     /// Looks before [`STALENESS`] is over, and at once when there are news, until it is told to stop.
@@ -283,6 +284,7 @@ impl View {
     }
 
     async fn look(&self, progress: &mut Progress) -> Result<(), ViewError> {
+        self.memory.directory.tick();
         let trust = self.trust().await.map_err(shared)?;
         let director = trust.director();
         let reader = Reader::new(&*self.memory.objects, &director);

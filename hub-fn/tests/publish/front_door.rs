@@ -308,6 +308,27 @@ async fn nobody_is_let_in_without_a_pass_of_the_cluster_s_own() {
 }
 
 #[tokio::test]
+async fn a_pass_that_is_remembered_lets_nobody_else_in() {
+    let house = House::public().await;
+    let root = house.world.root();
+    let good = pass::issue(&house.key, &name("harbour"), root, now());
+    let forged = pass::issue(&SigningKey::generate(), &name("harbour"), root, now());
+    let others = pass::issue(&SigningKey::generate(), &name("vault"), root, now());
+    let (claims, signature) = good.rsplit_once('.').expect("three parts");
+    let under = |pass: &str| format!("{}.{signature}", pass.rsplit_once('.').expect("three parts").0);
+    let (_, not_ours) = forged.rsplit_once('.').expect("three parts");
+    let mut client = house.client(ALL[0]).await;
+    for _ in 0..2 {
+        let answer = client.send(house.with_pass("GET", "/v1/desired", &good), "").await;
+        assert_eq!(answer.status, StatusCode::OK, "verified, then remembered");
+    }
+    for pass in [under(&others), format!("{claims}.{not_ours}"), format!("{claims}."), claims.to_owned()] {
+        let answer = client.send(house.with_pass("GET", "/v1/desired", &pass), "").await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{pass}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
     let house = House::public().await;
     let bomb = compress::pack(&vec![0; 64 << 20]);
