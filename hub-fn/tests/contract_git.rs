@@ -2,12 +2,14 @@
 #![cfg(feature = "git-http")]
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farshore_chaos::kit::{GitHttp, GitMode, GitRepo};
 use farshore_hub_fn::artifact::{Kind, Packed, closure, pack};
 use farshore_hub_fn::source::{Branch, CommitId, Descent, FileSources, GitUrl, Limits, Mirror, SourceError};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 /// A fetch as the publisher does it: where blocking is allowed.
 async fn fetch(
@@ -71,6 +73,52 @@ async fn a_server_that_hangs_ends_at_the_limit_which_the_error_names() {
     server.set_mode(GitMode::Serve);
     let (_, got) = fetch(mirror, &server.url(), "", limits).await;
     got.expect("the server answers again");
+}
+
+/// For so long a trickling server sends, if nobody hangs up: so a fetch that nothing stops ends nevertheless.
+const TRICKLES: Duration = Duration::from_secs(15);
+
+/// A Git server whose every answer begins well and then goes on a byte at a time, without end.
+async fn trickling() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}/repo.git", listener.local_addr().expect("it is bound"));
+    tokio::spawn(async move {
+        while let Ok((stream, _peer)) = listener.accept().await {
+            tokio::spawn(async move {
+                // Whoever hangs up has what it came for.
+                let _ = tokio::time::timeout(TRICKLES, trickle(stream)).await;
+            });
+        }
+    });
+    url
+}
+
+async fn trickle(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+        request.push(stream.read_u8().await?);
+    }
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-git-upload-pack-advertisement\r\ncontent-length: 1000000\r\n\r\n";
+    stream.write_all(format!("{head}001e# service=git-upload-pack\n0000fff0").as_bytes()).await?;
+    let mut pace = tokio::time::interval(Duration::from_millis(5));
+    loop {
+        pace.tick().await;
+        stream.write_all(b"x").await?;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_trickles_ends_at_the_limit_of_all_the_time() {
+    let url = trickling().await;
+    let folder = TempDir::new().expect("a temporary folder");
+    let total = Duration::from_millis(400);
+    let limits = Limits { idle: Duration::from_secs(10), total, ..Limits::default() };
+    let began = Instant::now();
+    let (_, got) = fetch(mirror(&folder), &url, "", limits).await;
+    let error = got.expect_err("it never ends");
+    assert!(matches!(error, SourceError::Overdue { limit, .. } if limit == total), "{error:?}");
+    assert!(error.is_unreachable() && error.to_string().contains(&url), "{error}");
+    assert!(began.elapsed() < TRICKLES, "it was stopped, and did not end by itself");
 }
 
 #[tokio::test]

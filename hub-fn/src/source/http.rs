@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::error::Error;
-use std::io;
+use std::io::{self, BufRead, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ pub(super) fn options(idle: Duration) -> Options {
 }
 
 impl Http for MeteredHttp {
-    type Headers = Metered<<Remote as Http>::Headers>;
-    type ResponseBody = Metered<<Remote as Http>::ResponseBody>;
+    type Headers = Metered<Piecewise<<Remote as Http>::Headers>>;
+    type ResponseBody = Metered<Piecewise<<Remote as Http>::ResponseBody>>;
     type PostBody = <Remote as Http>::PostBody;
 
     fn get(
@@ -86,8 +86,33 @@ impl Http for MeteredHttp {
 }
 
 impl MeteredHttp {
-    fn metered<R>(&self, reader: R) -> Metered<R> {
-        Metered::new(reader, self.meter.clone(), judge)
+    fn metered<R>(&self, reader: R) -> Metered<Piecewise<R>> {
+        Metered::new(Piecewise(reader), self.meter.clone(), judge)
+    }
+}
+
+/// A reader that gives what has arrived. The library's own returns only when the whole buffer is full: a
+/// server that sends a byte now and then would be waited for without a look at the time.
+pub(super) struct Piecewise<R>(R);
+
+impl<R: BufRead> Read for Piecewise<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let taken = self.0.fill_buf()?.read(buffer)?;
+        self.0.consume(taken);
+        Ok(taken)
+    }
+}
+
+impl<R: BufRead> BufRead for Piecewise<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.0.fill_buf()
+    }
+
+    fn consume(&mut self, taken: usize) {
+        self.0.consume(taken);
     }
 }
 
