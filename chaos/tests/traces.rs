@@ -1,7 +1,9 @@
-//! The trace of a publication, from the look at Git to the first report, as a collector of OTLP receives it.
+//! The trace of a publication, from the webhook or the look at Git to the first report, as a collector of OTLP
+//! receives it.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +20,12 @@ use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use tokio::net::TcpListener;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -63,6 +70,19 @@ impl Collector {
         }
         traces
     }
+
+    /// The first trace that has spans of all these names.
+    async fn whole_trace(&self, names: &[&str]) -> Result<Vec<Span>, KitError> {
+        wait_for("a trace with all of its spans", SOON, async || {
+            let traces = self.traces();
+            let has = |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name);
+            let whole = |spans: &&Vec<Span>| names.iter().all(|name| has(spans, name));
+            let told =
+                || traces.values().map(|spans| spans.iter().map(|s| s.name.clone()).collect::<Vec<_>>());
+            traces.values().find(whole).cloned().ok_or_else(|| format!("{:?}", told().collect::<Vec<_>>()))
+        })
+        .await
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,16 +98,67 @@ async fn a_publication_is_one_trace_from_git_to_the_report_of_a_site() -> Result
     let site = world.site("shop-1", Target::Directory).await?;
     wait_for("the site to have its object", SOON, async || site.config_map("till", "a").map(|_| ())).await?;
     world.commit(&[("a.yaml", &config_map("a", "two"))])?;
-    let spans = wait_for("a trace with all of its spans", SOON, async || {
-        let traces = collector.traces();
-        let has = |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name);
-        let whole = |spans: &&Vec<Span>| {
-            ["publication", "sync", "poll", "report"].iter().all(|name| has(spans, name))
-        };
-        let names = || traces.values().map(|spans| spans.iter().map(|s| s.name.clone()).collect::<Vec<_>>());
-        traces.values().find(whole).cloned().ok_or_else(|| format!("{:?}", names().collect::<Vec<_>>()))
-    })
-    .await?;
+    let spans = collector.whole_trace(&["publication", "sync", "poll", "report"]).await?;
+    assert_hangs_together(&spans);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_is_the_first_span_of_the_publication_that_it_brought() -> Result<(), KitError> {
+    let collector = Collector::default();
+    let endpoint = collector.start().await.expect("a free port");
+    let mut world = World::on_disk("till", &[("a.yaml", &config_map("a", "one"))]).await?;
+    let secrets = world.fleet.data("secrets");
+    std::fs::create_dir_all(&secrets).expect("a folder of ours");
+    std::fs::write(secrets.join("app"), SECRET).expect("a folder of ours");
+    world.hub = world
+        .hub
+        .option("--interval=1h")
+        .option(format!("--hook-secrets={}", secrets.display()))
+        .variable("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)
+        .variable("OTEL_BSP_SCHEDULE_DELAY", "100");
+    world.hub.start().await?;
+    let site = world.site("shop-1", Target::Directory).await?;
+    wait_for("the site to have its object", SOON, async || site.config_map("till", "a").map(|_| ())).await?;
+    let (address, certificate) = (world.hub.address(), world.fleet.data("hub").join("tls/cert.pem"));
+    // One before the push as well: whatever look brings the commit, a webhook has come before it.
+    assert_eq!(push(&address, &certificate, "before").await, "202");
+    world.commit(&[("a.yaml", &config_map("a", "two"))])?;
+    assert_eq!(push(&address, &certificate, "after").await, "202");
+    let spans = collector.whole_trace(&["hook", "publication", "sync", "poll", "report"]).await?;
+    assert_hangs_together(&spans);
+    let mut hooks: Vec<&Span> = spans.iter().filter(|span| span.name == "hook").collect();
+    hooks.sort_by_key(|hook| hook.start_time_unix_nano);
+    let hook = hooks.first().expect("it is whole");
+    assert!(spans.iter().all(|span| hook.start_time_unix_nano <= span.end_time_unix_nano), "{spans:?}");
+    let source = hook.attributes.iter().find(|attribute| attribute.key == "farshore.source");
+    assert!(format!("{source:?}").contains("\"app\""), "{source:?}");
+    Ok(())
+}
+
+const SECRET: &str = "a secret of both";
+
+/// Tells the hub of a push to the source `app`, as GitLab does, and returns the status code.
+async fn push(address: &str, certificate: &Path, body: &str) -> String {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(certificate).expect("the hub has made one") {
+        roots.add(certificate.expect("a certificate")).expect("a root");
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(address).await.expect("the hub listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
+    let request = format!(
+        "POST /v1/hooks/git/app HTTP/1.1\r\nhost: {address}\r\nx-gitlab-token: {SECRET}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.expect("the hub listens");
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.expect("an answer");
+    String::from_utf8_lossy(&status[9..]).into_owned()
+}
+
+fn assert_hangs_together(spans: &[Span]) {
     let root = spans.iter().find(|span| span.name == "publication").expect("it is whole");
     assert!(root.parent_span_id.is_empty(), "a publication begins the trace");
     for span in spans.iter().filter(|span| span.name != "publication") {
@@ -95,5 +166,4 @@ async fn a_publication_is_one_trace_from_git_to_the_report_of_a_site() -> Result
         assert!(span.start_time_unix_nano <= span.end_time_unix_nano, "{}", span.name);
         assert!(span.attributes.iter().any(|attribute| attribute.key == "farshore.sequence"));
     }
-    Ok(())
 }

@@ -25,6 +25,7 @@ use crate::hooks::{BODY_LIMIT, SecretError};
 use crate::index::News;
 use crate::objects::{Condition, ObjectsError};
 use crate::record;
+use crate::trace;
 
 /// How long a webhook's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -43,6 +44,7 @@ pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Reque
     let digest = arrive(request, Checker::new(&secrets, proof)).await?;
     let digest = digest.ok_or_else(|| denied("signature of the webhook is wrong".to_owned()))?;
     if hub.hooks.is_new(&source, digest).await {
+        trace::hook(source.as_str());
         pass_on(hub, source).await?;
     }
     Ok(json(StatusCode::ACCEPTED, &serde_json::json!({ "state": "the source is looked at" })))
