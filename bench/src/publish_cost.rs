@@ -6,14 +6,10 @@
 //! The last line is about the commit to all groups at the largest fleet with 10 groups: ours is objects
 //! written, theirs the groups that have the service, below which nobody can go.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use farshore_hub_fn::objects::{
-    ByteRange, Condition, Content, Key, Listed, Objects, ObjectsError, PutOutcome, Stored,
-};
+use farshore_hub_fn::objects::Objects;
+use farshore_hub_fn::objects::counted::Counted;
 use farshore_hub_fn::publish::{Publisher, Step};
 
 use crate::error::BenchError;
@@ -57,14 +53,20 @@ async fn measure(clusters: usize, groups: usize) -> Result<u64, BenchError> {
     let place = Place::disk()?;
     let recipe = Recipe { clusters, groups, documented: &|n| n == clusters - 1 };
     let mut fleet = Fleet::seed(&place.objects().await?, &recipe).await?;
-    let counted = Arc::new(Counted { inner: place.objects().await?, written: Mutex::default() });
+    let counted = Arc::new(Counted::new(place.objects().await?));
     let through: Arc<dyn Objects> = Arc::clone(&counted) as Arc<dyn Objects>;
     let mut publisher = fleet.publisher(&through)?;
     step(&mut publisher, Step::Sync).await?;
     let print = |change: &str| {
-        let written = counted.take();
-        let (objects, bytes) = written.values().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        let what: Vec<String> = written.iter().map(|(kind, (count, _))| format!("{kind} {count}")).collect();
+        let (mut objects, mut bytes, mut what) = (0, 0, Vec::new());
+        for (kind, tally) in counted.take_by_kind() {
+            let written = tally.puts + tally.conflicts;
+            if written > 0 {
+                objects += written;
+                bytes += tally.bytes_put + tally.bytes_refused;
+                what.push(format!("{kind} {written}"));
+            }
+        }
         println!("{clusters:9} {groups:6}  {change:28} {objects:7} {bytes:10}  {}", what.join(", "));
         objects
     };
@@ -94,55 +96,5 @@ async fn step(publisher: &mut Publisher, step: Step) -> Result<(), BenchError> {
         if !report.is_unfinished {
             return Ok(());
         }
-    }
-}
-
-/// Objects and bytes, by the first part of their keys.
-type Written = BTreeMap<String, (u64, u64)>;
-
-/// A record that counts what is written to it.
-#[derive(Debug)]
-struct Counted {
-    inner: Arc<dyn Objects>,
-    written: Mutex<Written>,
-}
-
-impl Counted {
-    fn take(&self) -> Written {
-        std::mem::take(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-#[async_trait]
-impl Objects for Counted {
-    async fn get(&self, key: &Key, limit: u64) -> Result<Option<Stored>, ObjectsError> {
-        self.inner.get(key, limit).await
-    }
-
-    async fn read(&self, key: &Key, range: Option<ByteRange>) -> Result<Option<Content>, ObjectsError> {
-        self.inner.read(key, range).await
-    }
-
-    async fn put(&self, key: &Key, bytes: Bytes, condition: Condition) -> Result<PutOutcome, ObjectsError> {
-        let kind = key.as_str().split('/').next().unwrap_or_default().to_owned();
-        {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            let one = written.entry(kind).or_default();
-            *one = (one.0 + 1, one.1 + bytes.len() as u64);
-        }
-        self.inner.put(key, bytes, condition).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> Result<Vec<Listed>, ObjectsError> {
-        self.inner.list(prefix, after, limit).await
-    }
-
-    async fn delete(&self, key: &Key) -> Result<(), ObjectsError> {
-        self.inner.delete(key).await
     }
 }

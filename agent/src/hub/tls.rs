@@ -32,7 +32,11 @@ impl Trust {
         if root.tls_pins.is_empty() { Self::System } else { Self::Pinned(root.tls_pins.clone()) }
     }
 
-    pub(super) fn config(&self) -> Result<Arc<ClientConfig>, HubError> {
+    /// What a client is told to hold to it, with TLS 1.3 and both versions of HTTP.
+    ///
+    /// # Errors
+    /// [`HubError::Setup`] where this machine has no authorities and the root pins no key.
+    pub fn config(&self) -> Result<Arc<ClientConfig>, HubError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])

@@ -168,7 +168,7 @@ fn compressed(bytes: Bytes) -> Response<Body> {
 }
 
 /// What the caller says that it holds, and the name of the header that it reads a tag from.
-fn held_text(headers: &HeaderMap) -> (Option<&HeaderValue>, HeaderName) {
+pub(super) fn held_text(headers: &HeaderMap) -> (Option<&HeaderValue>, HeaderName) {
     let own = headers.get(HOLDS_HEADER);
     let is_own = own.is_some() || headers.contains_key(PASS_HEADER);
     let name = if is_own { TAG } else { ETAG };

@@ -8,11 +8,11 @@ use farshore_shared::clock::now;
 use farshore_shared::etag::DesiredTag;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{HOLDS_HEADER, WAKE_SECONDS, Woken};
-use http::header::IF_NONE_MATCH;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
+use super::desired::held_text;
 use crate::answer::{Answer, Refusal, empty, json};
 use crate::auth::Denied;
 use crate::view::View;
@@ -95,8 +95,8 @@ fn no_place(why: NoPlace) -> Refusal {
 }
 
 fn held(headers: &HeaderMap) -> Option<DesiredTag> {
-    let value = headers.get(HOLDS_HEADER).or_else(|| headers.get(IF_NONE_MATCH))?;
-    value.to_str().ok()?.parse().ok()
+    let (value, _header) = held_text(headers);
+    value?.to_str().ok()?.parse().ok()
 }
 
 /// Whether what is offered is to be fetched: it is something else, and it is not older.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -104,5 +105,9 @@ impl Objects for Memory {
     async fn delete(&self, key: &Key) -> Result<(), ObjectsError> {
         self.state().objects.remove(key);
         Ok(())
+    }
+
+    async fn presign(&self, _key: &Key, _ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        Ok(None)
     }
 }

@@ -88,10 +88,7 @@ pub trait Objects: Send + Sync + Debug {
     ///
     /// # Errors
     /// When the store has addresses and cannot sign this one.
-    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError> {
-        let _ = (key, ttl);
-        Ok(None)
-    }
+    async fn presign(&self, key: &Key, ttl: Duration) -> Result<Option<String>, ObjectsError>;
 }
 
 /// What a conditional write compares: opaque, and only of use to the store that gave it.

@@ -164,6 +164,10 @@ impl Objects for Disk {
         let owned = key.clone();
         self.blocking(Operation::Delete, key.as_str(), move |inner| inner.delete(&owned)).await
     }
+
+    async fn presign(&self, _key: &Key, _ttl: Duration) -> Result<Option<String>, ObjectsError> {
+        Ok(None)
+    }
 }
 
 impl Inner {
