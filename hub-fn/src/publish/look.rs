@@ -23,7 +23,7 @@ use super::settle::{SourceReport, SourceSeen};
 use super::sync::{self, FleetFetched, Order, Place, Wanted};
 use super::{FleetRepository, Options, PublishError, Publisher, roll};
 use crate::artifact::Packed;
-use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
+use crate::objects::{Condition, Key, Listed, Objects, ObjectsError, PutOutcome};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent, Made, SourceState};
 use crate::source::{Branch, FileSources, Limits};
 use crate::trace;
@@ -370,27 +370,36 @@ impl Publisher {
     ///
     /// # Errors
     /// [`PublishError`].
-    pub async fn is_any_approved(&self, held: &[HeldChange]) -> Result<bool, PublishError> {
+    pub async fn is_any_approved(&mut self, held: &[HeldChange]) -> Result<bool, PublishError> {
         let approved = if held.is_empty() { BTreeSet::new() } else { self.approved().await? };
         Ok(held.iter().any(|held| approved.contains(&held.change)))
     }
 
-    /// The changes that operators have approved, by id. An id is the digest of the whole change.
-    pub(super) async fn approved(&self) -> Result<BTreeSet<String>, PublishError> {
-        let (mut approved, mut after) = (BTreeSet::new(), None);
+    /// The changes that operators have approved, by id. An id is the digest of the whole change. An approval is
+    /// read once: what is signed for a change stays so. What is none may be written over, and is read again.
+    pub(super) async fn approved(&mut self) -> Result<BTreeSet<String>, PublishError> {
+        let (mut known, mut after) = (BTreeMap::new(), None);
         loop {
             let page = self.objects.list(record::APPROVALS, after.as_ref(), 1000).await?;
-            let Some(last) = page.last() else { return Ok(approved) };
+            let Some(last) = page.last() else { break };
             after = Some(last.key.clone());
-            for listed in page {
-                let found =
-                    roll::signed::<Approval>(&self.objects, &self.trust.operator(), listed.key).await?;
-                let Some((Approval { held, .. }, _)) = found else { continue };
-                if held.is_named_rightly() {
-                    approved.insert(held.change);
-                }
+            for Listed { key, .. } in page {
+                let change = match self.approvals.remove(&key) {
+                    Some(change) => Some(change),
+                    None => self.read_approval(&key).await?,
+                };
+                known.extend(change.map(|change| (key, change)));
             }
         }
+        // Those that were collected are forgotten.
+        self.approvals = known;
+        Ok(self.approvals.values().cloned().collect())
+    }
+
+    async fn read_approval(&self, key: &Key) -> Result<Option<String>, ObjectsError> {
+        let found = roll::signed::<Approval>(&self.objects, &self.trust.operator(), key.clone()).await?;
+        let held = found.map(|(Approval { held, .. }, _)| held);
+        Ok(held.filter(HeldChange::is_named_rightly).map(|held| held.change))
     }
 }
 

@@ -43,7 +43,7 @@ use tracing::info;
 use crate::directory::DirectoryError;
 use crate::index::Index;
 use crate::keyring::PublisherKeys;
-use crate::objects::{Objects, ObjectsError, Version};
+use crate::objects::{Key, Objects, ObjectsError, Version};
 use crate::record::{self, Entry, HeldChange, SourceHead};
 use crate::retention::Guarded;
 use crate::source::{Branch, FileSources, GitUrl, Limits};
@@ -215,6 +215,8 @@ impl Publisher {
     /// A publisher over a record whose trust root is that of the keys. It starts the keeper of its
     /// mirrors, and so must be made on a runtime.
     #[must_use]
+    /// The approvals that were read, each with the change that it lets through.
+    approvals: BTreeMap<Key, String>,
     pub fn new(
         objects: Arc<dyn Objects>,
         index: Arc<dyn Index>,
@@ -257,6 +259,7 @@ impl Publisher {
     ///
     /// # Errors
     /// [`PublishError`]. A source that fails is no error: it is in the report.
+            approvals: BTreeMap::new(),
     pub async fn step(&mut self, step: Step) -> Result<StepReport, PublishError> {
         if step == Step::Enrolments && !self.is_anything_due().await? {
             return Ok(StepReport::default());

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use farshore_chaos::kit::GitRepo;
+use farshore_hub_fn::objects::counted::Counted;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Objects, Operation};
 use farshore_hub_fn::publish::Step;
-use farshore_hub_fn::record::{self, HoldCause, SourceState};
+use farshore_hub_fn::record::{self, HeldChange, HoldCause, SourceState};
 use farshore_hub_fn::trust::{Trust, TrustError};
 use farshore_shared::keys::SigningKey;
 
@@ -159,6 +160,44 @@ async fn a_fleet_that_goes_back_is_held_until_that_very_change_is_approved() {
     assert!(sync(&mut publisher).await.published.is_some());
     let intent = world.intent(&objects).await;
     assert_eq!((intent.fleet, intent.services.len()), (Some(first), 1));
+}
+
+#[tokio::test]
+async fn an_approval_is_read_once_and_forgotten_when_it_is_gone() {
+    let mut world = World::new();
+    world.declare("web", None, "1");
+    world.commit();
+    let objects = world.objects();
+    let counted = Arc::new(Counted::new(Arc::clone(&objects)));
+    let through: Arc<dyn Objects> = counted.clone();
+    let mut publisher = world.publisher_through(&objects, &through, "mirrors").await;
+    let operator = world.ring.operator().expect("made before");
+    let held = |n: u64| HeldChange::new("fleet", None, "a commit", HoldCause::NothingLeft, n, 10);
+    let mut reads = async || {
+        sync(&mut publisher).await;
+        let read = counted.take_by_kind().get("approvals").map_or(0, |tally| tally.gets);
+        let mut found = vec![];
+        for n in 0..4 {
+            found.push(publisher.is_any_approved(&[held(n)]).await.expect("a disk"));
+        }
+        let _ = counted.take();
+        (read, found)
+    };
+    for n in 0..3 {
+        world.approve(&objects, &held(n), &operator).await;
+    }
+    assert_eq!(reads().await, (3, vec![true, true, true, false]));
+    assert_eq!(reads().await, (0, vec![true, true, true, false]));
+    world.approve(&objects, &held(3), &operator).await;
+    assert_eq!(reads().await, (1, vec![true; 4]), "only the new one");
+    let first = record::approval(&held(0).change).expect("a key");
+    objects.delete(&first).await.expect("a disk");
+    assert_eq!(reads().await, (0, vec![false, true, true, true]));
+    // What is none is read again: an operator may write the right one over it.
+    world.approve(&objects, &held(0), &SigningKey::generate()).await;
+    assert_eq!(reads().await, (1, vec![false, true, true, true]));
+    world.approve(&objects, &held(0), &operator).await;
+    assert_eq!(reads().await, (1, vec![true; 4]));
 }
 
 #[tokio::test]
