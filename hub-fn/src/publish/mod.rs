@@ -56,7 +56,7 @@ use look::Look;
 use members::Members;
 use mirrors::{Keeper, Mirrors};
 use partition::{Policy, Stamp};
-use state::{Published, StateError};
+use state::{BODY_LIMIT, Published, StateError};
 
 pub use lead::Sharing;
 pub use stand::SourceStates;
@@ -161,6 +161,14 @@ pub enum PublishError {
     /// The directory of clusters.
     #[error("keeping the directory of clusters")]
     Directory(#[from] DirectoryError),
+    /// What nobody could read again is not written, and nothing becomes visible.
+    #[error("object of the publication is too large ({key}: {size} bytes, limit {BODY_LIMIT})")]
+    TooLarge {
+        /// Which.
+        key: Key,
+        /// Its bytes.
+        size: usize,
+    },
     /// Other publishers were faster every time.
     #[error("publishing ({ATTEMPTS} attempts lost against another publisher)")]
     Lost,

@@ -8,6 +8,7 @@ use farshore_shared::dsse::{Envelope, Refused, Signers};
 use futures::future::try_join_all;
 use serde::de::DeserializeOwned;
 
+use super::PublishError;
 use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Stored, Version};
 use crate::record::{self, Head, Intent, Table};
 
@@ -124,14 +125,35 @@ async fn addressed<T: DeserializeOwned>(
 /// Writes an object under the digest of its bytes. That it is there already is as good.
 ///
 /// # Errors
-/// [`ObjectsError`].
+/// [`PublishError::TooLarge`] for what nobody could read again: what names it must not become visible.
 pub async fn put_addressed(
     objects: &Arc<dyn Objects>,
     bytes: Vec<u8>,
     key_of: impl Fn(Digest) -> Key,
-) -> Result<Digest, ObjectsError> {
+) -> Result<Digest, PublishError> {
     let digest = Digest::of(&bytes);
+    if bytes.len() as u64 > BODY_LIMIT {
+        return Err(PublishError::TooLarge { key: key_of(digest), size: bytes.len() });
+    }
     match objects.put(&key_of(digest), Bytes::from(bytes), Condition::Absent).await? {
         PutOutcome::Stored(_) | PutOutcome::Conflict => Ok(digest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::memory::Memory;
+
+    #[tokio::test]
+    async fn what_nobody_could_read_again_is_not_written() {
+        let objects: Arc<dyn Objects> = Arc::new(Memory::new());
+        let most = usize::try_from(BODY_LIMIT).expect("it fits");
+        let digest =
+            put_addressed(&objects, vec![b' '; most], record::table).await.expect("as much as may be");
+        assert!(objects.get(&record::table(digest), BODY_LIMIT).await.expect("memory").is_some());
+        let error = put_addressed(&objects, vec![b' '; most + 1], record::table).await.expect_err("a limit");
+        assert!(error.to_string().contains("67108865 bytes, limit 67108864"), "{error}");
+        assert_eq!(objects.list("fleet/tables/", None, 9).await.expect("memory").len(), 1);
     }
 }

@@ -164,7 +164,7 @@ impl Publisher {
         table: &Table,
         plan: &Plan,
         before: Option<&Head>,
-    ) -> Result<Vec<Digest>, ObjectsError> {
+    ) -> Result<Vec<Digest>, PublishError> {
         let changed = plan.dropped.iter().chain(plan.retold.keys()).chain(plan.bodies.iter().map(|b| &b.id));
         let changed: BTreeSet<usize> = changed.map(Table::shard_of).collect();
         let known = before.map(|head| &head.tables).filter(|tables| tables.len() == TABLE_SHARDS);

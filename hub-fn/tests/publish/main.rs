@@ -3,6 +3,7 @@
 mod directory;
 mod enrol;
 mod front_door;
+mod large;
 mod operators;
 mod race;
 mod replica;
