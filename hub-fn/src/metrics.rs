@@ -17,6 +17,7 @@ use crate::directory::Counts;
 use crate::publish::SourceStates;
 use crate::retention::Kind;
 use crate::routes::Route;
+use crate::status::Queued;
 
 pub use rooms::{Calls, Tls};
 pub(crate) use rooms::{index, objects, tls};
@@ -31,10 +32,13 @@ pub struct Metrics {
     pub sequence: IntGauge,
     /// Clusters that are registered, as the publisher counted last.
     pub clusters: IntGauge,
+    /// Those of them that wait for a roster, or to be moved to their group.
+    pub moving: IntGauge,
     steps: IntCounterVec,
     /// Polls with nothing new: looked up once.
     steady: IntCounter,
     view: ViewGauges,
+    waiting: WaitingGauges,
     sources: IntGaugeVec,
     failing: IntGaugeVec,
     collected: IntCounterVec,
@@ -103,7 +107,6 @@ impl ViewGauges {
     }
 
     fn set(&self, counts: &Counts) {
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.clusters.set(number(counts.clusters));
         self.loaded.set(number(counts.loaded));
         self.shards.set(number(counts.shards));
@@ -111,6 +114,33 @@ impl ViewGauges {
         self.loads.inc_by(counts.loads.saturating_sub(self.loads.get()));
         self.evictions.inc_by(counts.evictions.saturating_sub(self.evictions.get()));
     }
+}
+
+/// What waits at a replica.
+#[derive(Debug)]
+struct WaitingGauges {
+    agents: IntGauge,
+    reports: IntGauge,
+    bytes: IntGauge,
+}
+
+impl WaitingGauges {
+    fn registered(registry: &Registry) -> Self {
+        let made = Made(registry);
+        Self {
+            agents: made
+                .gauge("farshore_hub_waiting_agents", "Agents that wait for news; --wake-limit bounds them."),
+            reports: made.gauge(
+                "farshore_hub_waiting_reports",
+                "Reports of sites that have arrived and are not in the record yet.",
+            ),
+            bytes: made.gauge("farshore_hub_waiting_report_bytes", "Bytes of these."),
+        }
+    }
+}
+
+fn number<T: TryInto<i64>>(count: T) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 /// How many failing sources are shown by name.
@@ -154,12 +184,17 @@ impl Metrics {
                 "Sequence of the last publication that this process knows of.",
             ),
             clusters: made.gauge("farshore_hub_clusters", "Clusters that are registered."),
+            moving: made.gauge(
+                "farshore_hub_moving_clusters",
+                "Clusters that have no roster yet, or one of a group to which they do not belong any more.",
+            ),
             steps: made.counters(
                 "farshore_hub_publish_steps_total",
                 "Steps of the publisher, by outcome.",
                 &["outcome"],
             ),
             view: ViewGauges::registered(&registry),
+            waiting: WaitingGauges::registered(&registry),
             sources: made.gauges(
                 "farshore_hub_sources",
                 "Sources that this publisher looks at, by state.",
@@ -187,6 +222,19 @@ impl Metrics {
         self.view.set(counts);
     }
 
+    /// Takes how many agents wait for news, and which reports are not in the record yet, before the text is made.
+    pub fn set_waiting(&self, agents: usize, reports: Queued) {
+        self.waiting.agents.set(number(agents));
+        self.waiting.reports.set(number(reports.reports));
+        self.waiting.bytes.set(number(reports.bytes));
+    }
+
+    /// Shows how many clusters there are, and how many of them wait for a roster or to be moved.
+    pub fn note_clusters(&self, clusters: usize, moving: u64) {
+        self.clusters.set(number(clusters));
+        self.moving.set(number(moving));
+    }
+
     /// Counts one request.
     pub fn count(&self, route: Route, status: StatusCode, took: Duration) {
         self.requests.with_label_values(&[route.label(), status.as_str()]).inc();
@@ -203,8 +251,7 @@ impl Metrics {
         let (failed, held) = (states.failing.len(), states.held);
         let ready = states.looked.saturating_sub(failed + held);
         for (state, count) in [("ready", ready), ("held", held), ("failed", failed)] {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.sources.with_label_values(&[state]).set(count);
+            self.sources.with_label_values(&[state]).set(number(count));
         }
         self.failing.reset();
         for (source, times) in states.failing.iter().take(SOURCES_SHOWN) {

@@ -35,6 +35,7 @@ pub async fn readyz(hub: &Hub) -> Answer {
 /// Never.
 pub async fn metrics(hub: &Hub) -> Answer {
     hub.metrics.set_view(&hub.view.counts());
+    hub.metrics.set_waiting(hub.waiting.count(), hub.reports.queued());
     // A replica that publishes nothing knows what is published from its view; without a record it does not.
     let known = tokio::time::timeout(PATIENCE, hub.view.publication(Freshness::Recent)).await;
     if let Ok(Ok(Some(publication))) = known {

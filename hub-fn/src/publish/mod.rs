@@ -215,6 +215,8 @@ pub struct Publisher {
     keeper: Keeper,
     /// Everything that was declared at the last look.
     declared: BTreeSet<String>,
+    /// The approvals that were read, each with the change that it lets through.
+    approvals: BTreeMap<Key, String>,
     /// What the head said as this publisher saw or left it last: anything else tells of another publisher.
     left: Option<Digest>,
 }
@@ -223,8 +225,6 @@ impl Publisher {
     /// A publisher over a record whose trust root is that of the keys. It starts the keeper of its
     /// mirrors, and so must be made on a runtime.
     #[must_use]
-    /// The approvals that were read, each with the change that it lets through.
-    approvals: BTreeMap<Key, String>,
     pub fn new(
         objects: Arc<dyn Objects>,
         index: Arc<dyn Index>,
@@ -259,6 +259,7 @@ impl Publisher {
             reported: BTreeMap::new(),
             agenda: Agenda::default(),
             declared: BTreeSet::new(),
+            approvals: BTreeMap::new(),
             left: None,
         }
     }
@@ -267,7 +268,6 @@ impl Publisher {
     ///
     /// # Errors
     /// [`PublishError`]. A source that fails is no error: it is in the report.
-            approvals: BTreeMap::new(),
     pub async fn step(&mut self, step: Step) -> Result<StepReport, PublishError> {
         if step == Step::Enrolments && !self.is_anything_due().await? {
             return Ok(StepReport::default());
@@ -322,6 +322,12 @@ impl Publisher {
     #[must_use]
     pub fn clusters(&self) -> usize {
         self.members.len()
+    }
+
+    /// How many of them have no roster yet, or one of a group to which they do not belong any more.
+    #[must_use]
+    pub fn moving(&self) -> u64 {
+        self.members.moving()
     }
 
     fn mirrors(&self) -> Mirrors {

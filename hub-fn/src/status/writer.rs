@@ -6,6 +6,7 @@
 //! after its object is in the record; what waits is bounded, and the rest is told to come back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,12 +52,57 @@ pub enum NotTaken {
 #[derive(Debug, Clone)]
 pub struct Writer {
     queue: mpsc::Sender<Waiting>,
+    total: Arc<Total>,
+}
+
+/// Reports that have arrived and are not in the record yet, those of a PUT in flight included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Queued {
+    /// How many.
+    pub reports: usize,
+    /// Bytes of what sites have signed.
+    pub bytes: usize,
 }
 
 #[derive(Debug)]
 struct Waiting {
     report: Report,
-    done: oneshot::Sender<Result<(), NotTaken>>,
+    done: Done,
+}
+
+/// Whom to tell how it ended.
+#[derive(Debug)]
+struct Done {
+    tell: oneshot::Sender<Result<(), NotTaken>>,
+    _place: Place,
+}
+
+/// The report counts as queued as long as this lives.
+#[derive(Debug)]
+struct Place {
+    bytes: usize,
+    total: Arc<Total>,
+}
+
+#[derive(Debug, Default)]
+struct Total {
+    reports: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Place {
+    fn take(total: &Arc<Total>, bytes: usize) -> Self {
+        total.reports.fetch_add(1, Ordering::Relaxed);
+        total.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self { bytes, total: Arc::clone(total) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.total.reports.fetch_sub(1, Ordering::Relaxed);
+        self.total.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Writer {
@@ -65,7 +111,14 @@ impl Writer {
     pub fn start(objects: Arc<dyn Objects>) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
         tokio::spawn(run(objects, waiting));
-        Self { queue }
+        Self { queue, total: Arc::default() }
+    }
+
+    /// What is not in the record yet.
+    #[must_use]
+    pub fn queued(&self) -> Queued {
+        let Total { reports, bytes } = &*self.total;
+        Queued { reports: reports.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
     /// Appends a report; when this returns, it is in the record.
@@ -73,7 +126,8 @@ impl Writer {
     /// # Errors
     /// [`NotTaken`]; the report may be in the record nevertheless.
     pub async fn append(&self, report: Report) -> Result<(), NotTaken> {
-        let (done, written) = oneshot::channel();
+        let (tell, written) = oneshot::channel();
+        let done = Done { tell, _place: Place::take(&self.total, report.envelope.payload.len()) };
         self.queue.try_send(Waiting { report, done }).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => NotTaken::TooMany,
             mpsc::error::TrySendError::Closed(_) => NotTaken::Stopping,
@@ -101,7 +155,7 @@ async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>) {
             let outcome = write(&*objects, StatusLog(log)).await;
             for done in waiting {
                 // A site that has hung up reports again.
-                let _ = done.send(outcome.clone());
+                let _ = done.tell.send(outcome.clone());
             }
             drop(permit);
         });
@@ -162,13 +216,17 @@ mod tests {
         reached: Notify,
         go: Option<Notify>,
         fails: bool,
+        /// The first so many PUTs meet another one.
+        meets: usize,
     }
 
     #[async_trait]
     impl Steps for Gate {
         async fn before(&self, operation: Operation, _: &str) -> Decision {
             if operation == Operation::Put {
-                self.puts.fetch_add(1, Ordering::SeqCst);
+                if self.puts.fetch_add(1, Ordering::SeqCst) < self.meets {
+                    return Decision::Refuse;
+                }
                 self.reached.notify_one();
                 if let Some(go) = &self.go {
                     go.notified().await;
@@ -218,6 +276,7 @@ mod tests {
             () = go => {}
         }
         first.await.expect("no panic").expect("a disk");
+        assert_eq!(writer.queued(), Queued::default(), "nothing waits any more");
         assert_eq!(logged(&*disk).await, 5001, "acknowledged is in the record");
         assert_eq!(gate.puts.load(Ordering::SeqCst), 4, "one alone, and three of at most 2,000");
     }
@@ -229,6 +288,14 @@ mod tests {
         let taken = join_all(["a", "b"].map(|name| writer.append(report(name, "s", 1, 1)))).await;
         assert!(taken.iter().all(|taken| matches!(taken, Err(NotTaken::Objects(_)))), "{taken:?}");
         assert_eq!(logged(&*disk).await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_report_whose_name_another_one_has_is_written_under_a_new_one() {
+        let gate = Arc::new(Gate { meets: 3, ..Gate::default() });
+        let (_folder, disk, writer) = writer(&gate);
+        writer.append(report("a", "s", 1, 1)).await.expect("a disk");
+        assert_eq!((logged(&*disk).await, gate.puts.load(Ordering::SeqCst)), (1, 4));
     }
 
     #[tokio::test]
@@ -249,6 +316,9 @@ mod tests {
             }
         }
         assert!(refused, "more than {WAITING} never wait");
+        let queued = writer.queued();
+        assert_eq!(queued.reports, waiting.len(), "those that wait are counted, and no other");
+        assert_eq!(queued.bytes, waiting.len() * one.envelope.payload.len());
     }
 
     #[tokio::test]

@@ -69,6 +69,11 @@ async fn an_agent_that_waits_is_woken_by_what_concerns_it_and_by_nothing_else() 
     let (mut beside, request) = (client.again(), waits(&house, &tag));
     let waiting = tokio::spawn(async move { beside.send(request, "").await });
     until_waiting(&house, 1).await;
+    let metrics = client.send(house.request("GET", "/metrics"), "").await;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    for gauge in ["waiting_agents 1", "waiting_reports 0", "waiting_report_bytes 0", "moving_clusters 0"] {
+        assert!(text.lines().any(|line| line == format!("farshore_hub_{gauge}")), "{gauge} in {text}");
+    }
     publish(&mut house, "core", "2").await;
     // A poll beside it is answered meanwhile, over the same connection.
     let poll = house.request("GET", "/v1/desired").header(HOLDS_HEADER, &tag);
