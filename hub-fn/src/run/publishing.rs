@@ -21,6 +21,8 @@ use crate::trace;
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the publisher rests between two steps, whatever is due.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same after a step that has written as much as one may: everything else has its turn, and news are heard.
+const BREATH: Duration = Duration::from_millis(1);
 
 /// One bounded step of due work, for a scheduler.
 pub(super) async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
@@ -69,13 +71,13 @@ pub(super) async fn publish(
             let rest = if outcome.is_ok() { interval + late } else { LOOK };
             due = Instant::now() + rest;
         }
-        let pause = publisher
-            .next_look()
-            .map_or(LOOK, |next| Instant::from_std(next).saturating_duration_since(Instant::now()).min(LOOK));
+        let next = publisher.next_look();
+        let next = next.map(|next| Instant::from_std(next).saturating_duration_since(Instant::now()));
+        let pause = rest(outcome.as_ref().ok(), next);
         // All are cancel-safe: nothing is taken from any of them unless its arm runs.
         let is_due = tokio::select! {
             () = wake.notified() => false,
-            () = tokio::time::sleep(pause.max(PAUSE)) => false,
+            () = tokio::time::sleep(pause) => false,
             () = publisher.arrival() => true,
             Some(news) = news.next() => hear(&mut publisher, news),
             _ = stop.changed() => return publisher.finish().await,
@@ -84,6 +86,15 @@ pub(super) async fn publish(
             due = next_due(due, Instant::now(), outcome.is_ok());
         }
     }
+}
+
+/// How long to rest after a step, if nothing is heard meanwhile; a source is due in so long.
+fn rest(report: Option<&StepReport>, due: Option<Duration>) -> Duration {
+    // A step that was cut short and wrote nothing has met another publisher that does the same work.
+    if report.is_some_and(|report| report.is_unfinished && report.rosters > 0) {
+        return BREATH;
+    }
+    due.unwrap_or(LOOK).clamp(PAUSE, LOOK)
 }
 
 fn note(
@@ -96,7 +107,7 @@ fn note(
         Ok(report) => {
             metrics.count_step("ok");
             trace::stepped(report.published, began);
-            metrics.clusters.set(i64::try_from(publisher.clusters()).unwrap_or(i64::MAX));
+            metrics.note_clusters(publisher.clusters(), publisher.moving());
         }
         Err(failure) => {
             metrics.count_step("failed");
@@ -138,7 +149,25 @@ fn next_due(due: Instant, now: Instant, is_well: bool) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::{Mutex, PoisonError};
+
+    use async_trait::async_trait;
+    use farshore_chaos::kit::wait_for;
+    use farshore_shared::keys::SigningKey;
+    use farshore_shared::names::Labels;
+
     use super::*;
+    use crate::directory::{Standing, write_snapshot};
+    use crate::index::Index;
+    use crate::keyring::{Keyring, RootOptions};
+    use crate::objects::faulty::{Decision, Faulty, Steps};
+    use crate::objects::{Condition, Objects, Operation};
+    use crate::publish::partition::Policy;
+    use crate::publish::{Options, SyncOptions};
+    use crate::record::Entry;
+    use crate::source::FileSources;
+    use crate::trust::Trust;
 
     #[test]
     fn a_source_that_is_overdue_does_not_keep_a_failing_publisher_from_resting() {
@@ -146,5 +175,86 @@ mod tests {
         assert_eq!(next_due(now + LOOK, now, true), now);
         assert_eq!(next_due(now + LOOK, now, false), now + LOOK);
         assert_eq!(next_due(now, now + LOOK, true), now);
+    }
+
+    #[test]
+    fn a_publisher_rests_unless_its_last_step_has_written_all_that_a_step_may() {
+        let report = |is_unfinished, rosters| StepReport { is_unfinished, rosters, ..StepReport::default() };
+        assert_eq!(rest(Some(&report(true, 2_000)), None), BREATH);
+        assert_eq!(rest(Some(&report(true, 0)), None), LOOK, "somebody else does the work");
+        assert_eq!(rest(Some(&report(false, 7)), None), LOOK);
+        assert_eq!(rest(None, None), LOOK, "it failed");
+        assert_eq!(rest(None, Some(Duration::ZERO)), PAUSE);
+        assert_eq!(rest(None, Some(2 * LOOK)), LOOK);
+    }
+
+    const CLUSTERS: usize = 5_000;
+
+    /// The longest time without any operation.
+    #[derive(Debug, Default)]
+    struct Gaps(Mutex<(Option<Instant>, Duration)>);
+
+    #[async_trait]
+    impl Steps for Gaps {
+        async fn before(&self, _: Operation, _: &str) -> Decision {
+            let mut gaps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            gaps.1 = gaps.1.max(gaps.0.replace(now).map_or(Duration::ZERO, |last| now - last));
+            Decision::Proceed
+        }
+    }
+
+    /// A publisher without a fleet repository over so many clusters, none of which has a roster yet.
+    async fn publisher_of_many(folder: &Path, gaps: &Arc<Gaps>, index: &Arc<dyn Index>) -> Publisher {
+        let objects: Arc<dyn Objects> = Arc::new(crate::objects::memory::Memory::new());
+        let ring = Keyring::at(&folder.join("keys"));
+        ring.init(RootOptions::default(), 1).expect("an empty folder");
+        let (trust, keys) = Trust::establish(&*objects, &ring).await.expect("our own keys");
+        let key = SigningKey::generate().public().clone();
+        let entries = (0..CLUSTERS).map(|n| Entry {
+            cluster: format!("c{n}").parse().expect("a name"),
+            epoch: 1,
+            sequence: 1,
+            key: Some(key.clone()),
+            labels: Labels::default(),
+            roster: None,
+        });
+        let standing = Standing { epoch: 1, position: 0, issued: 1 };
+        let put = write_snapshot(&*objects, &keys.director, standing, Condition::Absent, entries).await;
+        let _ = put.expect("memory");
+        let options = Options {
+            fleet: None,
+            files: FileSources::Refused,
+            mirrors: folder.join("mirrors"),
+            policy: Policy::default(),
+            interval: Duration::from_secs(60),
+            sync: SyncOptions::default(),
+        };
+        let objects: Arc<dyn Objects> = Arc::new(Faulty::new(objects, Arc::clone(gaps) as Arc<dyn Steps>));
+        Publisher::new(objects, Arc::clone(index), (trust, keys), options)
+    }
+
+    #[tokio::test]
+    async fn what_is_more_than_one_step_may_write_is_written_step_by_step_without_a_rest() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (gaps, index) = (Arc::new(Gaps::default()), Arc::new(crate::index::memory::Memory::new()));
+        let index: Arc<dyn Index> = index;
+        let publisher = publisher_of_many(folder.path(), &gaps, &index).await;
+        let (metrics, (stop, stopped)) = (Arc::new(Metrics::new()), watch::channel(false));
+        // News are lost: its own would wake it.
+        let heard: (_, NewsStream) = (Duration::from_secs(60), futures::stream::pending().boxed());
+        let running = tokio::spawn(publish(publisher, heard, Arc::clone(&metrics), Arc::default(), stopped));
+        let longest =
+            wait_for("every cluster to have its roster", Duration::from_secs(120), async || {
+                match (metrics.clusters.get(), metrics.moving.get()) {
+                    (5_000, 0) => Ok(gaps.0.lock().unwrap_or_else(PoisonError::into_inner).1),
+                    (clusters, moving) => Err(format!("{moving} of {clusters} wait")),
+                }
+            })
+            .await
+            .expect("they get them");
+        assert!(longest < LOOK, "it rested between its steps ({longest:?})");
+        stop.send(true).expect("it runs");
+        running.await.expect("it ends");
     }
 }
