@@ -52,12 +52,21 @@ impl Directory {
         }
         let is_due = progress.head_read.is_none_or(|read| read.elapsed() >= HEAD_EVERY);
         if is_due || reach == Reach::Head {
-            self.read_head(reader, progress).await?;
+            // After a long pause, what is read now may have been collected meanwhile, and created again by a
+            // publisher that stood still as long (see [`crate::publish::directory`]).
+            let sure = if reach == Reach::Head { before } else { u64::MAX };
+            self.read_head(reader, progress, sure).await?;
         }
         Ok(progress.position != before)
     }
 
-    async fn read_head(&self, reader: &Reader<'_>, progress: &mut Progress) -> Result<(), DirectoryError> {
+    /// Reads the head. Up to `sure`, the parts that were read are those that were written first.
+    async fn read_head(
+        &self,
+        reader: &Reader<'_>,
+        progress: &mut Progress,
+        sure: u64,
+    ) -> Result<(), DirectoryError> {
         let head = reader.head().await?.map(|(head, _)| head);
         if went_back(progress.head.as_ref(), head.as_ref()) || self.lost_its_tail(reader, progress).await? {
             warn!("the directory went back: it is read anew");
@@ -74,9 +83,10 @@ impl Directory {
                 Some(head) => reader.manifest(head.manifest).await?,
                 None => Manifest::default(),
             };
-            let log = if progress.position < stands { Log::Missing } else { Log::Complete };
+            let is_whole = progress.position.min(sure) >= stands;
+            let log = if is_whole { Log::Complete } else { Log::Missing };
             self.stand_on(manifest, stands, log);
-            if log == Log::Missing {
+            if progress.position < stands {
                 (progress.position, progress.last) = (stands, None);
             }
             info!(position = stands, ?log, "snapshot of the directory");

@@ -3,6 +3,13 @@
 //!
 //! An entry is handed to a `sink` as it is read; what becomes of it there is no matter of this module. A part of the
 //! log that is damaged is passed over: what it said is found again in the rosters and registrations.
+//!
+//! # Numbers that were used before
+//! A part that a snapshot holds is collected in time, and then its number is free: a publisher that stood still
+//! for long may create it again, with other entries, and nobody begins to read there. So a part counts as the one
+//! that was written first only if the head, read after it, has not passed it: only what a snapshot holds is ever
+//! collected. Who appends looks at the head afterwards and, where that has passed what was appended, takes it back
+//! and decides again; who reads and finds that the head has passed what was not *confirmed* before loads anew.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +56,8 @@ pub enum Followed {
 pub struct Directory {
     /// The last part of the log that was read.
     position: u64,
+    /// The last part of which it is known that it is the one that was written first.
+    confirmed: u64,
     /// The newest snapshot.
     snapshot: Option<(DirectoryHead, Version)>,
     /// Entries in the parts since the snapshot.
@@ -71,7 +80,7 @@ impl Directory {
             while let Some(ShardPart(entries)) = shards.try_next().await? {
                 entries.into_iter().for_each(&mut *sink);
             }
-            directory.position = head.position;
+            (directory.position, directory.confirmed) = (head.position, head.position);
             directory.snapshot = Some((head, version));
         }
         directory.read_log(reader, sink).await?;
@@ -92,20 +101,16 @@ impl Directory {
     pub async fn follow(&mut self, reader: &Reader<'_>, sink: Sink<'_>) -> Result<Followed, DirectoryError> {
         self.read_log(reader, sink).await?;
         let head = reader.head().await?;
-        let version = |of: &Option<(DirectoryHead, Version)>| of.as_ref().map(|(_, version)| version.clone());
-        if version(&head) == version(&self.snapshot) {
-            return Ok(Followed::UpToDate);
-        }
         let (old, new) = (snapshot_position(&self.snapshot), snapshot_position(&head));
         // A head that went back is that of a restored record.
-        if new < old {
+        if new < old || new > self.confirmed {
             return Ok(Followed::Behind);
         }
-        self.read_log(reader, sink).await?;
-        if new > self.position {
-            return Ok(Followed::Behind);
+        self.confirmed = self.position;
+        let version = |of: &Option<(DirectoryHead, Version)>| of.as_ref().map(|(_, version)| version.clone());
+        if version(&head) != version(&self.snapshot) {
+            (self.snapshot, self.entries) = (head, 0);
         }
-        (self.snapshot, self.entries) = (head, 0);
         Ok(Followed::UpToDate)
     }
 
@@ -154,25 +159,23 @@ impl Directory {
         entries: &[Entry],
         sink: Sink<'_>,
     ) -> Result<Followed, DirectoryError> {
+        let mut created = Vec::new();
         for entries in parted(entries) {
-            if self.append_part(pen, entries, sink).await? == Followed::Behind {
-                return Ok(Followed::Behind);
+            match self.append_part(pen, entries, sink).await? {
+                Followed::UpToDate => created.push(self.position),
+                Followed::Behind => return Ok(Followed::Behind),
             }
         }
-        // A part that is created under a number that a snapshot has passed and whose object was collected is
-        // read by nobody: a publisher that was stopped for long may do that.
-        match pen.reader().head().await? {
-            Some((head, _)) if head.position > self.position => Ok(Followed::Behind),
-            Some((head, version)) => {
-                let is_known = self.snapshot.as_ref().is_some_and(|(_, known)| *known == version);
-                Ok(if is_known || head.position < self.position {
-                    Followed::UpToDate
-                } else {
-                    Followed::Behind
-                })
-            }
-            None => Ok(Followed::UpToDate),
+        let passed = pen.reader().head().await?.map_or(0, |(head, _)| head.position);
+        if passed <= self.confirmed {
+            self.confirmed = self.position;
+            return Ok(Followed::UpToDate);
         }
+        // Nobody reads them any more, unless he is as late as we are: then he must not take them for the first ones.
+        for position in created.into_iter().filter(|position| *position <= passed) {
+            pen.objects.delete(&record::directory_log(position)).await?;
+        }
+        Ok(Followed::Behind)
     }
 
     async fn append_part(
@@ -267,6 +270,8 @@ impl Directory {
             pen.objects.put(&record::directory_head(), bytes, condition).await?
         {
             info!(position = self.position, shards = changed, "the directory has a new snapshot");
+            // It was moved from the head that we know: none had passed what we have read.
+            self.confirmed = self.position;
             (self.snapshot, self.entries) = (Some((head, version)), 0);
         }
         Ok(())

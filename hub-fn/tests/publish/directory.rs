@@ -2,19 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use farshore_hub_fn::directory::Reader;
+use farshore_hub_fn::keyring::PublisherKeys;
 use farshore_hub_fn::objects::counted::{Counted, Tally};
+use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::memory::Memory;
-use farshore_hub_fn::objects::{Condition, Objects};
-use farshore_hub_fn::publish::directory::{Directory, note};
+use farshore_hub_fn::objects::{Condition, Objects, Operation};
+use farshore_hub_fn::publish::directory::{Directory, Followed, Pen, note};
 use farshore_hub_fn::publish::{Publisher, Step};
-use farshore_hub_fn::record::{self, Entry, Removal};
+use farshore_hub_fn::record::{self, Entry, Removal, RosterRef};
+use farshore_hub_fn::retention::{Collector, Rules};
 use farshore_hub_fn::trust::Trust;
+use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::keys::SigningKey;
-use farshore_shared::names::Name;
+use farshore_shared::names::{Labels, Name};
+use farshore_shared::wire::Tombstone;
+use tokio::sync::Notify;
 
 use crate::world::{NOW, Site, World, name, sync};
 
@@ -188,4 +196,201 @@ async fn what_a_commit_an_enrolment_or_a_relabelling_writes_does_not_grow_with_t
     // Use of the token, registration, roster, log.
     assert!(enrolment.puts <= 4, "{enrolment:?}");
     assert!(relabelling.puts <= 6, "{relabelling:?}");
+}
+
+/// Stops whoever does the n-th operation until it is let go, and for ever so many operations later.
+#[derive(Debug)]
+struct Stop {
+    at: usize,
+    fate: Fate,
+    count: AtomicUsize,
+    reached: Notify,
+    go: Notify,
+}
+
+#[async_trait]
+impl Steps for Stop {
+    async fn before(&self, _: Operation, _: &str) -> Decision {
+        let n = self.count.fetch_add(1, Ordering::SeqCst);
+        if n == self.at {
+            self.reached.notify_one();
+            self.go.notified().await;
+        }
+        if self.fate == Fate::IsKilledAfter(n.wrapping_sub(self.at)) {
+            self.reached.notify_one();
+            std::future::pending::<()>().await;
+        }
+        Decision::Proceed
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    GoesOn,
+    /// It does so many more operations.
+    IsKilledAfter(usize),
+}
+
+/// Somebody who keeps the directory, and all that he knows.
+struct Scribe {
+    objects: Arc<dyn Objects>,
+    trust: Trust,
+    keys: PublisherKeys,
+    directory: Directory,
+    known: BTreeMap<Name, Entry>,
+}
+
+impl Scribe {
+    async fn new(world: &World, objects: &Arc<dyn Objects>) -> Self {
+        let (trust, keys) = Trust::establish(&**objects, &world.ring).await.expect("our own keys");
+        let (directory, known) = (Directory::default(), BTreeMap::new());
+        let mut scribe = Self { objects: Arc::clone(objects), trust, keys, directory, known };
+        scribe.load().await;
+        scribe
+    }
+
+    async fn load(&mut self) {
+        let (director, known) = (self.trust.director(), &mut self.known);
+        let reader = Reader::new(&*self.objects, &director);
+        known.clear();
+        let loaded = Directory::load(&reader, &mut |entry| note(known, entry)).await;
+        self.directory = loaded.expect("a good record").unwrap_or_default();
+    }
+
+    async fn follow(&mut self) {
+        let (director, known) = (self.trust.director(), &mut self.known);
+        let reader = Reader::new(&*self.objects, &director);
+        let followed = self.directory.follow(&reader, &mut |entry| note(known, entry)).await;
+        if followed.expect("a good record") == Followed::Behind {
+            self.load().await;
+        }
+    }
+
+    /// Appends until it is told that it is done.
+    async fn append(&mut self, entries: &[Entry]) {
+        loop {
+            let (director, known) = (self.trust.director(), &mut self.known);
+            let pen = Pen {
+                objects: &*self.objects,
+                director: &self.keys.director,
+                signers: &director,
+                epoch: 1,
+                now: NOW,
+            };
+            let appended = self.directory.append(&pen, entries, &mut |entry| note(known, entry)).await;
+            match appended.expect("a good record") {
+                Followed::UpToDate => break,
+                Followed::Behind => self.load().await,
+            }
+        }
+        entries.iter().cloned().for_each(|entry| note(&mut self.known, entry));
+    }
+
+    async fn compact(&mut self) {
+        let director = self.trust.director();
+        let pen = Pen {
+            objects: &*self.objects,
+            director: &self.keys.director,
+            signers: &director,
+            epoch: 1,
+            now: NOW,
+        };
+        self.directory.compact(&pen).await.expect("a good record");
+    }
+
+    /// Two rounds: what is unneeded is marked, and deleted a day later.
+    async fn collect(&self) {
+        for now in [NOW, NOW + 2 * 86_400] {
+            let collector = Collector::new(&self.objects, &self.trust, Rules::default());
+            collector.round(&self.keys.director, now).await.expect("a good record");
+        }
+    }
+
+    fn knows(&self, names: &[&str]) -> bool {
+        names.iter().all(|of| self.known.contains_key(&name(of)))
+    }
+}
+
+/// So much is said of it that one part has no room for two.
+fn large(cluster: &str) -> Entry {
+    let tombstone = |n| Tombstone { service: name(&format!("{n:050}")), incarnation: n };
+    let roster = RosterRef {
+        group: Digest::of(b"group"),
+        floor: 1,
+        epoch: 1,
+        sequence: 1,
+        digest: Digest::of(b"roster"),
+        expires: 1,
+        labels: None,
+        tombstones: (0..13_000).map(tombstone).collect(),
+    };
+    Entry { roster: Some(roster), ..small(cluster) }
+}
+
+fn small(cluster: &str) -> Entry {
+    let (epoch, sequence, labels) = (1, 1, Labels::default());
+    let key = Some(SigningKey::generate().public().clone());
+    Entry { cluster: name(cluster), epoch, sequence, key, labels, roster: None }
+}
+
+/// One who appends two parts is stopped before his n-th operation, while another appends one, makes a snapshot of it,
+/// and what that holds is collected; false if he has no so many.
+async fn log_is_collected_meanwhile(world: &World, n: usize, fate: Fate) -> bool {
+    world.copy_record("record", "stopped");
+    let plain = world.objects_at("stopped");
+    let (count, reached, go) = (AtomicUsize::new(0), Notify::new(), Notify::new());
+    let stop = Arc::new(Stop { at: n, fate, count, reached, go });
+    let stopped: Arc<dyn Objects> = Arc::new(Faulty::new(Arc::clone(&plain), Arc::clone(&stop) as _));
+    let mut late = Scribe::new(world, &plain).await;
+    let mut ours = Scribe::new(world, &plain).await;
+    ours.objects = stopped;
+    let mut ours = tokio::spawn(async move {
+        ours.append(&[large("ours-1"), large("ours-2")]).await;
+        ours
+    });
+    let was_reached = tokio::select! {
+        () = stop.reached.notified() => true,
+        _ = &mut ours => false,
+    };
+    if !was_reached {
+        return false;
+    }
+    let mut theirs = Scribe::new(world, &plain).await;
+    theirs.append(&[small("theirs")]).await;
+    theirs.compact().await;
+    theirs.collect().await;
+    let mut all = vec!["first", "theirs"];
+    stop.go.notify_one();
+    tokio::select! {
+        () = stop.reached.notified() => ours.abort(),
+        ours = &mut ours => {
+            all.extend(["ours-1", "ours-2"]);
+            assert!(ours.expect("no panic").knows(&all), "{fate:?} before {n}: who was stopped knows all");
+        }
+    }
+    late.follow().await;
+    assert!(late.knows(&all), "{fate:?} before {n}: who looks late knows {:?}", late.known.keys());
+    let new = Scribe::new(world, &plain).await;
+    assert!(new.knows(&all), "{fate:?} before {n}: who is new knows {:?}", new.known.keys());
+    true
+}
+
+#[tokio::test]
+async fn a_number_of_the_log_that_was_collected_while_somebody_stood_still_hides_nothing() {
+    let mut world = World::new();
+    world.declare("web", None, "1");
+    world.commit();
+    let objects = world.objects();
+    sync(&mut world.publisher(&objects, "mirrors").await).await;
+    let mut first = Scribe::new(&world, &objects).await;
+    first.append(&[small("first")]).await;
+    first.compact().await;
+    let killed = [0, 1, 2].map(Fate::IsKilledAfter);
+    for fate in [Fate::GoesOn].into_iter().chain(killed) {
+        let mut n = 0;
+        while log_is_collected_meanwhile(&world, n, fate).await {
+            n += 1;
+        }
+        assert!(n >= 3, "two parts and a look at the head are more than {n} operations");
+    }
 }
