@@ -2,9 +2,11 @@
 
 mod kit;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use farshore_chaos::kit::{GitRepo, Port, Process, wait_for};
+use farshore_hub_fn::retention::marks::{self, Marks};
 use kit::{Ended, farshore};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -111,6 +113,72 @@ fn a_rewritten_history_is_held_until_it_is_approved() {
     assert_eq!((&source["state"], &source["revision"]), (&"ready".into(), &waiting.as_str().into()));
     let late = fleet.approve(&change).with(0);
     assert!(late.out.contains("approved already"), "{}", late.out);
+}
+
+/// What `farshore gc` says, told to keep what is unneeded for an hour.
+fn collect(fleet: &Fleet, more: &[&str]) -> Value {
+    let always = ["gc", "--data", fleet.data(), "--keep-unneeded", "1h", "-o", "json"];
+    let shown = farshore(&[&always, more].concat()).with(0);
+    serde_json::from_str(&shown.out).expect("JSON")
+}
+
+/// The kinds of what is in this state.
+fn kinds(said: &Value, state: &str) -> BTreeSet<String> {
+    let items = said["items"].as_array().expect("a list").iter().filter(|item| item["state"] == state);
+    items.map(|item| item["kind"].as_str().expect("a word").to_owned()).collect()
+}
+
+/// Makes every mark two hours older.
+fn age_marks(fleet: &Fleet) {
+    for shard in 0..marks::SHARDS {
+        let path = fleet.folder.path().join("objects").join(marks::key_of(shard).as_str());
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        let mut all = serde_json::to_value(Marks::decode(&bytes)).expect("JSON");
+        for since in all.as_object_mut().expect("by key").values_mut() {
+            *since = Value::from(since.as_u64().expect("a time") - 7200);
+        }
+        let aged: Marks = serde_json::from_value(all).expect("marks");
+        std::fs::write(path, aged.encode()).expect("writes");
+    }
+}
+
+#[test]
+fn what_nobody_needs_is_shown_and_marked_and_after_its_time_deleted() {
+    let mut fleet = Fleet::new();
+    for text in ["one", "two", "three"] {
+        fleet.write(text);
+        fleet.publish().with(0);
+    }
+    let objects = fleet.folder.path().join("objects");
+    let pack = objects.join("mirrors/gone").join(format!("{}.pack", "0".repeat(64)));
+    std::fs::create_dir_all(pack.parent().expect("it has a folder")).expect("makes the folder");
+    std::fs::write(&pack, "PACK").expect("writes");
+    let all = ["artifact", "intent", "mirror-pack"].map(ToOwned::to_owned).into();
+    for _ in 0..2 {
+        let said = collect(&fleet, &["--dry-run"]);
+        assert_eq!(kinds(&said, "waiting"), all, "{said}");
+        let items = said["items"].as_array().expect("a list");
+        assert!(items.iter().all(|item| item["unneededSince"].is_null()), "nothing is marked: {said}");
+    }
+    let marked = collect(&fleet, &[]);
+    assert_eq!(
+        (&marked["totals"]["deleted"]["objects"], kinds(&marked, "waiting")),
+        (&0.into(), all.clone())
+    );
+    age_marks(&fleet);
+    let due = collect(&fleet, &["--dry-run"]);
+    assert_eq!(kinds(&due, "due"), all, "{due}");
+    assert!(pack.exists(), "a look deletes nothing");
+    let collected = collect(&fleet, &[]);
+    assert_eq!(kinds(&collected, "deleted"), all, "{collected}");
+    assert_eq!(collected["totals"]["deleted"]["objects"], due["totals"]["due"]["objects"]);
+    assert!(!pack.exists());
+    let text = farshore(&["gc", "--data", fleet.data(), "--dry-run"]).with(0);
+    assert!(text.out.contains("deleted: 0 objects") && text.out.contains("due: 0 objects"), "{}", text.out);
+    assert_eq!(fleet.get("services")[0]["state"], "published");
+    fleet.write("four");
+    fleet.publish().with(0);
+    farshore(&["gc", "--data", fleet.data(), "--keep-unneeded", "59m"]).with(2);
 }
 
 #[test]

@@ -16,8 +16,9 @@ use super::guarded::REUSED;
 use super::marks::{self, Marks};
 use super::needed::{Kind, Pointer, Rules};
 use super::survey::{RetentionError, Survey};
-use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, update};
+use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Version, update};
 use crate::record::{self, DirectoryHead, Head};
+use crate::source::kept;
 use crate::trust::Trust;
 
 /// The most objects of one claim.
@@ -150,7 +151,7 @@ impl<'a> Collector<'a> {
     async fn delete(
         &self,
         doomed: &[Found],
-        before: Option<crate::objects::Version>,
+        before: Option<Version>,
         director: &SigningKey,
         now: UnixSeconds,
         round: &mut Round,
@@ -159,7 +160,8 @@ impl<'a> Collector<'a> {
         let keys = doomed.iter().map(|found| found.key.to_string()).collect();
         let claim = Claim { at: now, keys };
         let Some(version) = claim.store(&**self.objects, before).await? else { return Ok(false) };
-        let pointers: BTreeSet<Pointer> = doomed.iter().filter_map(|found| found.kind.pointer()).collect();
+        let pointers: BTreeSet<Pointer> =
+            doomed.iter().filter_map(|found| found.kind.pointer(&found.key)).collect();
         if let Some(survey) = self.fence(&pointers, director, now).await? {
             let is_unneeded = |found: &&Found| survey.needed.unneeded(&found.key, &self.rules).is_some();
             let deletions = doomed.iter().filter(is_unneeded).map(|found| self.delete_one(found, started));
@@ -193,7 +195,7 @@ impl<'a> Collector<'a> {
             let Some(survey) = Survey::take(self.objects, self.trust).await? else { return Ok(None) };
             let mut is_fenced = true;
             for pointer in pointers {
-                is_fenced = is_fenced && self.fence_one(*pointer, &survey, director, now).await?;
+                is_fenced = is_fenced && self.fence_one(pointer, &survey, director, now).await?;
             }
             if is_fenced {
                 return Ok(Some(survey));
@@ -204,24 +206,32 @@ impl<'a> Collector<'a> {
 
     async fn fence_one(
         &self,
-        pointer: Pointer,
+        pointer: &Pointer,
         survey: &Survey,
         director: &SigningKey,
         now: UnixSeconds,
     ) -> Result<bool, ObjectsError> {
-        let (key, bytes, version) = match (pointer, &survey.published.head, &survey.directory) {
-            (Pointer::Fleet, Some((head, version)), _) => {
+        let signed = |bytes, version: &Version| (Bytes::from(bytes), Condition::Matches(version.clone()));
+        let (key, (bytes, condition)) = match pointer {
+            Pointer::Fleet => {
+                let Some((head, version)) = &survey.published.head else { return Ok(true) };
                 let head = Head { sequence: head.sequence + 1, issued: now, ..head.clone() };
-                (record::head(), Envelope::seal(&head, &[director]).to_bytes(), version)
+                (record::head(), signed(Envelope::seal(&head, &[director]).to_bytes(), version))
             }
-            (Pointer::Directory, _, Some((head, version))) => {
+            Pointer::Directory => {
+                let Some((head, version)) = &survey.directory else { return Ok(true) };
                 // Its bytes have to differ, also within one second.
                 let head = DirectoryHead { issued: now.max(head.issued + 1), ..head.clone() };
-                (record::directory_head(), Envelope::seal(&head, &[director]).to_bytes(), version)
+                (record::directory_head(), signed(Envelope::seal(&head, &[director]).to_bytes(), version))
             }
-            (Pointer::Fleet, None, _) | (Pointer::Directory, _, None) => return Ok(true),
+            Pointer::Mirror(name) => {
+                // What was never a part of a mirror when it was looked at has no head; then one is made.
+                let head = survey.mirrors.get(name).unwrap_or(&kept::Head::Absent);
+                let Some(fence) = head.fence() else { return Ok(true) };
+                (record::mirror_head(name), fence)
+            }
         };
-        let put = self.objects.put(&key, Bytes::from(bytes), Condition::Matches(version.clone())).await?;
+        let put = self.objects.put(&key, bytes, condition).await?;
         Ok(matches!(put, PutOutcome::Stored(_)))
     }
 

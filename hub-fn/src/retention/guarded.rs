@@ -7,25 +7,27 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::claim::Claim;
+use super::needed::Pointer;
 use crate::objects::{ByteRange, Condition, Content, Key, Listed, Objects, ObjectsError, PutOutcome, Stored};
-use crate::record;
 
 /// Where a publisher says that it has met an object that was there already.
 pub(super) const REUSED: &str = "gc/reused/";
 
-/// A store that learns what is being deleted whenever a pointer (`fleet/head`, `index/head`) is read through
-/// it, and refuses to write that. The [module](super) says why this order is what makes it safe.
+/// A store that learns what is being deleted whenever a pointer (`fleet/head`, `index/head`, the head of a mirror) is
+/// read through it, and refuses to write that. The [module](super) says why this order is what makes it safe.
 #[derive(Debug, Clone)]
 pub struct Guarded {
     inner: Arc<dyn Objects>,
     claim: Arc<RwLock<Claim>>,
+    /// Whoever reads the claim: of two at once, none puts an older one in the place of a newer one.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Guarded {
     /// Guards the writes to `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Objects>) -> Self {
-        Self { inner, claim: Arc::default() }
+        Self { inner, claim: Arc::default(), reading: Arc::default() }
     }
 
     /// Whether an object that was met or written before the pointer was last read may be named by what is
@@ -59,8 +61,9 @@ impl Guarded {
 impl Objects for Guarded {
     async fn get(&self, key: &Key, limit: u64) -> Result<Option<Stored>, ObjectsError> {
         let found = self.inner.get(key, limit).await?;
-        if *key == record::head() || *key == record::directory_head() {
+        if Pointer::is_at(key) {
             // After the pointer, never before it.
+            let _alone = self.reading.lock().await;
             let (claim, _) = Claim::load(&*self.inner).await?;
             *self.claim.write().unwrap_or_else(PoisonError::into_inner) = claim;
         }

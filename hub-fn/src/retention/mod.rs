@@ -12,8 +12,8 @@
 //! publisher, whatever the time between any two of them:
 //!
 //! 1. The collector *claims*: it writes the keys that it is about to delete into `gc/claim`.
-//! 2. It *fences*: it moves `fleet/head` (or `index/head`) by compare-and-swap to a head that says the same
-//!    under the next sequence. Whoever read the head before loses its own compare-and-swap.
+//! 2. It *fences*: it moves `fleet/head` (or `index/head`, or the heads of mirrors) by compare-and-swap to a head
+//!    that says the same under the next sequence. Whoever read the head before loses its own compare-and-swap.
 //! 3. It looks again what the fenced head needs, deletes the rest, and releases the claim.
 //!
 //! A publisher reads the claim after the head and before its first write ([`Guarded`]), and never writes a

@@ -1,6 +1,6 @@
 //! What of the record is needed, and how long what is not needed is kept. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::digest::Digest;
 use farshore_shared::wire::Group;
@@ -33,11 +33,15 @@ pub enum Kind {
     Delta,
     /// What a start-up proof left behind.
     Proof,
+    /// Which packs a mirror has.
+    Mirror,
+    /// A pack of a mirror.
+    MirrorPack,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Artifact,
         Self::Group,
         Self::Intent,
@@ -49,10 +53,12 @@ impl Kind {
         Self::Approval,
         Self::Delta,
         Self::Proof,
+        Self::Mirror,
+        Self::MirrorPack,
     ];
 
     /// What keys of any kind begin with.
-    pub const PREFIXES: [&str; 9] = [
+    pub const PREFIXES: [&str; 10] = [
         record::APPROVALS,
         "artifacts/",
         "deltas/",
@@ -61,6 +67,7 @@ impl Kind {
         "fleet/tables/",
         "groups/",
         "index/",
+        record::MIRRORS,
         "proof/",
     ];
 
@@ -80,16 +87,19 @@ impl Kind {
             ["approvals", _] => Some(Self::Approval),
             ["deltas", _, _] => Some(Self::Delta),
             ["proof", _] => Some(Self::Proof),
+            ["mirrors", _, "head"] => Some(Self::Mirror),
+            ["mirrors", _, pack] if pack.ends_with(".pack") => Some(Self::MirrorPack),
             _ => None,
         }
     }
 
-    /// The pointer behind which objects of this kind are found, if any: who moves it fences them.
+    /// The pointer behind which an object of this kind is found, if any: who moves it fences them.
     #[must_use]
-    pub fn pointer(self) -> Option<Pointer> {
+    pub fn pointer(self, key: &Key) -> Option<Pointer> {
         match self {
             Self::Artifact | Self::Group | Self::Intent | Self::Table => Some(Pointer::Fleet),
             Self::DirectoryShard | Self::DirectoryManifest | Self::DirectoryLog => Some(Pointer::Directory),
+            Self::Mirror | Self::MirrorPack => mirror_of(key).map(|name| Pointer::Mirror(name.to_owned())),
             Self::Refusal | Self::Approval | Self::Delta | Self::Proof => None,
         }
     }
@@ -109,6 +119,8 @@ impl Kind {
             Self::Approval => "approval",
             Self::Delta => "delta",
             Self::Proof => "proof",
+            Self::Mirror => "mirror",
+            Self::MirrorPack => "mirror-pack",
         }
     }
 
@@ -126,17 +138,34 @@ impl Kind {
             Self::Approval => "its commit is published, or nobody used it",
             Self::Delta => "the artifact that it leads to is not needed",
             Self::Proof => "its proof is over",
+            Self::Mirror => "no source of its name is declared",
+            Self::MirrorPack => "no mirror of a declared source has it",
         }
     }
 }
 
 /// A pointer that moves by compare-and-swap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pointer {
     /// `fleet/head`.
     Fleet,
     /// `index/head`.
     Directory,
+    /// `mirrors/{name}/head`.
+    Mirror(String),
+}
+
+impl Pointer {
+    /// Whether an object is one of them: whoever has read one reads the claim next.
+    #[must_use]
+    pub fn is_at(key: &Key) -> bool {
+        *key == record::head() || *key == record::directory_head() || Kind::of(key) == Some(Kind::Mirror)
+    }
+}
+
+/// The source of whose mirror an object is a part.
+fn mirror_of(key: &Key) -> Option<&str> {
+    key.as_str().strip_prefix(record::MIRRORS)?.split('/').next()
 }
 
 const HOUR: u64 = 3600;
@@ -171,6 +200,16 @@ pub struct Needed {
     artifacts: BTreeSet<Digest>,
     used: BTreeSet<Key>,
     directory: Option<u64>,
+    mirrors: BTreeMap<String, Packs>,
+}
+
+/// Which packs the mirror of a declared source needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Packs {
+    /// Those that its head lists.
+    Listed(BTreeSet<Digest>),
+    /// Any: its head cannot be read, and the next fetch replaces it.
+    Unknown,
 }
 
 impl Needed {
@@ -200,6 +239,11 @@ impl Needed {
         let shards = manifest.shards.iter();
         self.keys.extend(shards.map(|(&shard, at)| record::directory_shard(shard, at.digest)));
         self.directory = Some(head.position);
+    }
+
+    /// What the mirror of a declared source needs.
+    pub fn mirror(&mut self, source: &str, packs: Packs) {
+        self.mirrors.insert(source.to_owned(), packs);
     }
 
     /// An approval whose commit is published.
@@ -240,6 +284,15 @@ impl Needed {
                 _ => true,
             },
             Kind::Delta => last.parse().is_ok_and(|to| self.artifacts.contains(&to)),
+            Kind::Mirror => mirror_of(key).is_some_and(|name| self.mirrors.contains_key(name)),
+            Kind::MirrorPack => match mirror_of(key).and_then(|name| self.mirrors.get(name)) {
+                Some(Packs::Listed(packs)) => {
+                    let digest = last.strip_suffix(".pack").and_then(|digest| digest.parse().ok());
+                    digest.is_some_and(|digest| packs.contains(&digest))
+                }
+                Some(Packs::Unknown) => true,
+                None => false,
+            },
             Kind::Refusal | Kind::Approval | Kind::Proof => false,
         }
     }
@@ -259,6 +312,7 @@ mod tests {
             "fleet/head",
             "index/head",
             "sources/podinfo/head",
+            "mirrors/podinfo/notes",
             "rosters/0001/a",
             "registrations/0001/a",
             "status/0001/a",
@@ -288,6 +342,8 @@ mod tests {
             key("approvals/abc"),
             key("deltas/a/b"),
             key("proof/x"),
+            record::mirror_head("podinfo"),
+            record::mirror_pack("podinfo", digest),
         ];
         for (key, kind) in keys.iter().zip(Kind::ALL) {
             assert_eq!(Kind::of(key), Some(kind), "{key}");
@@ -325,5 +381,23 @@ mod tests {
         assert_eq!(needed.unneeded(&back, &rules), Some((Kind::Delta, DAY)));
         assert_eq!(needed.unneeded(&record::artifact(from), &rules), Some((Kind::Artifact, DAY)));
         assert_eq!(needed.unneeded(&record::artifact(to), &rules), None);
+    }
+
+    #[test]
+    fn a_mirror_needs_the_packs_of_its_head_and_is_needed_as_long_as_its_source_is_declared() {
+        let (mut needed, rules) = (Needed::default(), Rules::default());
+        let (listed, old) = (Digest::of(b"listed"), Digest::of(b"old"));
+        needed.mirror("app", Packs::Listed([listed].into()));
+        needed.mirror("odd", Packs::Unknown);
+        let pack = |name: &str, digest| needed.unneeded(&record::mirror_pack(name, digest), &rules);
+        assert_eq!((pack("app", listed), pack("app", old)), (None, Some((Kind::MirrorPack, DAY))));
+        assert_eq!(pack("odd", old), None, "a head that cannot be read may list anything");
+        assert_eq!(pack("gone", listed), Some((Kind::MirrorPack, DAY)));
+        let head = |name: &str| needed.unneeded(&record::mirror_head(name), &rules);
+        assert_eq!((head("app"), head("odd"), head("gone")), (None, None, Some((Kind::Mirror, DAY))));
+        let pointer = |key: &Key| Kind::of(key).and_then(|kind| kind.pointer(key));
+        for key in [record::mirror_head("app"), record::mirror_pack("app", old)] {
+            assert_eq!(pointer(&key), Some(Pointer::Mirror("app".into())), "{key}");
+        }
     }
 }

@@ -1,16 +1,19 @@
 //! Reading what the record needs now.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use farshore_shared::dsse::{Envelope, Refused};
+use farshore_shared::names::Name;
 use farshore_shared::wire::{DESIRED_LIMIT, Document, Group, GroupId, SMALL_LIMIT};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::needed::Needed;
+use super::needed::{Needed, Packs};
 use crate::directory::{DirectoryError, Reader};
 use crate::objects::{Key, Objects, ObjectsError, Version};
 use crate::publish::state::{Published, StateError};
 use crate::record::{self, Approval, DirectoryHead, FLEET, Intent};
+use crate::source::kept;
 use crate::trust::Trust;
 
 /// How many objects are read at once.
@@ -59,6 +62,8 @@ pub struct Survey {
     pub published: Published,
     /// The pointer of the directory, once there is one.
     pub directory: Option<(DirectoryHead, Version)>,
+    /// The pointers of all mirrors, those included of sources that are declared no more.
+    pub mirrors: BTreeMap<String, kept::Head>,
     /// What is needed.
     pub needed: Needed,
 }
@@ -81,8 +86,9 @@ impl Survey {
         }
         drop(bodies);
         let directory = read_directory(objects, trust, &mut needed).await?;
+        let mirrors = note_mirrors(objects, &published.intent, &mut needed).await?;
         note_used(objects, trust, &published.intent, &mut needed).await?;
-        Ok(Some(Self { published, directory, needed }))
+        Ok(Some(Self { published, directory, mirrors, needed }))
     }
 }
 
@@ -136,6 +142,48 @@ async fn read_directory(
     Ok(head)
 }
 
+/// Reads the heads of all mirrors, and notes what those of declared sources need.
+async fn note_mirrors(
+    objects: &Arc<dyn Objects>,
+    intent: &Intent,
+    needed: &mut Needed,
+) -> Result<BTreeMap<String, kept::Head>, ObjectsError> {
+    let names = mirrors(objects).await?;
+    let read = |name: String| async move {
+        let head = kept::read_head(&**objects, &name).await?;
+        Ok::<_, ObjectsError>((name, head))
+    };
+    let heads: BTreeMap<String, kept::Head> =
+        stream::iter(names).map(read).buffer_unordered(IN_FLIGHT).try_collect().await?;
+    let is_declared =
+        |name: &str| name == FLEET || name.parse().is_ok_and(|name: Name| intent.sources.contains_key(&name));
+    for (name, head) in &heads {
+        let packs = match head {
+            // It cannot be fenced, so that nothing behind it is touched.
+            kept::Head::Unreadable(None) => Packs::Unknown,
+            _ if !is_declared(name) => continue,
+            kept::Head::Absent => Packs::Listed(BTreeSet::new()),
+            kept::Head::Listed(kept, _) => Packs::Listed(kept.packs.iter().map(|pack| pack.digest).collect()),
+            kept::Head::Unreadable(Some(_)) => Packs::Unknown,
+        };
+        needed.mirror(name, packs);
+    }
+    Ok(heads)
+}
+
+/// The sources of which the record has anything of a mirror.
+async fn mirrors(objects: &Arc<dyn Objects>) -> Result<BTreeSet<String>, ObjectsError> {
+    let (mut names, mut after) = (BTreeSet::new(), None);
+    loop {
+        let page = objects.list(record::MIRRORS, after.as_ref(), PAGE).await?;
+        let Some(last) = page.last() else { return Ok(names) };
+        after = Some(last.key.clone());
+        names.extend(
+            page.iter().filter_map(|listed| listed.key.as_str().split('/').nth(1)).map(ToOwned::to_owned),
+        );
+    }
+}
+
 /// Notes the approvals whose commits are published.
 async fn note_used(
     objects: &Arc<dyn Objects>,
@@ -174,7 +222,7 @@ fn is_published(intent: &Intent, approval: &Approval) -> bool {
         intent.fleet.as_ref()
     } else {
         let source = held.scope.parse().ok().and_then(|name| {
-            let name: farshore_shared::names::Name = name;
+            let name: Name = name;
             intent.sources.get(&name)
         });
         source.and_then(|source| source.commit.as_ref())

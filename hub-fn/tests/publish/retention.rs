@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use farshore_chaos::kit::GitRepo;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
-use farshore_hub_fn::objects::{Objects, Operation};
+use farshore_hub_fn::objects::{Objects, ObjectsError, Operation};
 use farshore_hub_fn::publish::{Publisher, Step};
 use farshore_hub_fn::record;
-use farshore_hub_fn::retention::{Collector, Kind, Round, Rules, TAKEOVER};
+use farshore_hub_fn::retention::{Collector, Guarded, Kind, Round, Rules, TAKEOVER};
+use farshore_hub_fn::source::kept::{self, Head, KeptError, KeptPack};
+use farshore_hub_fn::source::{Branch, GitUrl, Limits, Mirror};
 use farshore_hub_fn::trust::Trust;
 use tokio::sync::Notify;
 
@@ -338,5 +341,216 @@ async fn a_publisher_and_a_collector_that_interleave_anywhere_lose_nothing() {
             (m, pairs) = (m + 1, pairs + 1);
         }
         n += 1;
+    }
+}
+
+/// A record with two mirrors, each of which has a pack that its head lists and one that it listed before. One is that
+/// of a declared source, the other of a source that is declared no more. What nobody needs is marked.
+struct Mirrored {
+    world: World,
+    /// Their addresses, before and now, and the mirror of each on this disk.
+    places: [(GitUrl, std::path::PathBuf); 2],
+}
+
+const MIRRORS: [&str; 2] = ["app", "gone"];
+
+impl Mirrored {
+    async fn new() -> Self {
+        let mut world = World::new();
+        let mut urls = Vec::new();
+        for name in ["before", "now"] {
+            let mut repo = GitRepo::new().expect("git is on PATH");
+            repo.write("a", name).expect("a folder");
+            repo.commit(name).expect("git works");
+            let url: GitUrl = repo.file_url().parse().expect("a URL");
+            let dir = world.folder.path().join(format!("local-{name}"));
+            let mut mirror = Mirror::open(&dir).expect("an empty folder");
+            mirror.fetch(&url, &Branch::Default, &Limits::default()).expect("a good repository");
+            urls.push((url, dir));
+        }
+        let places: [_; 2] = urls.try_into().expect("two");
+        let declared = format!(
+            "apiVersion: farshore.dev/v1alpha1\nkind: Source\nmetadata: {{ name: app }}\nspec: {{ git: {{ url: \"{}\" }} }}\n",
+            GitUrl::of_path(world.fleet.path()).expect("an absolute path").as_str()
+        );
+        world.fleet.write("fleet/app.yaml", declared).expect("a folder");
+        world.commit();
+        let objects = world.objects();
+        sync(&mut world.publisher(&objects, "mirrors-0").await).await;
+        let mirrored = Self { world, places };
+        for place in 0..2 {
+            for name in MIRRORS {
+                assert!(mirrored.keep(&objects, name, place).await.expect("a disk"));
+            }
+        }
+        let marked = collect(&objects, &mirrored.world.ring, NOW).await.expect("a good record");
+        assert!(marked.deleted.is_empty());
+        mirrored
+    }
+
+    /// Stores the mirror of the address of before (0) or of now (1), as a publisher of its own.
+    async fn keep(&self, objects: &Arc<dyn Objects>, name: &str, place: usize) -> Result<bool, KeptError> {
+        let (url, dir) = &self.places[place];
+        kept::keep(&Guarded::new(Arc::clone(objects)), name, url, dir).await
+    }
+
+    /// Whether a mirror has all that its head lists. A head that lists something else is as good.
+    async fn is_whole(objects: &Arc<dyn Objects>, name: &str) -> bool {
+        let Head::Listed(kept, _) = kept::read_head(&**objects, name).await.expect("a disk") else {
+            return true;
+        };
+        let prefix = format!("mirrors/{name}/");
+        let there = objects.list(&prefix, None, 99).await.expect("a disk");
+        let is_there =
+            |pack: &KeptPack| there.iter().any(|listed| listed.key == record::mirror_pack(name, pack.digest));
+        kept.packs.iter().all(is_there)
+    }
+
+    /// What a replica with an empty disk makes of it.
+    async fn restores(&self, objects: &Arc<dyn Objects>, name: &str, place: usize) -> bool {
+        let dir = self.world.folder.path().join("restored-here");
+        let restored = kept::restore(&**objects, name, &self.places[place].0, &dir).await;
+        if dir.exists() {
+            std::fs::remove_dir_all(&dir).expect("a folder of ours");
+        }
+        restored.expect("what is listed is there")
+    }
+
+    fn copy(&self) -> Arc<dyn Objects> {
+        self.world.copy_record("record", "stopped");
+        self.world.objects_at("stopped")
+    }
+}
+
+#[tokio::test]
+async fn packs_that_no_mirror_has_and_mirrors_of_sources_that_are_gone_go_after_their_time() {
+    let mirrored = Mirrored::new().await;
+    let objects = mirrored.world.objects();
+    let early = collect(&objects, &mirrored.world.ring, NOW + DAY - 1).await.expect("a good record");
+    assert!(early.deleted.is_empty());
+    let round = collect(&objects, &mirrored.world.ring, NOW + DAY).await.expect("a good record");
+    let deleted = |kind| round.deleted.iter().filter(|found| found.kind == kind).count();
+    assert_eq!((deleted(Kind::Mirror), deleted(Kind::MirrorPack)), (1, 3), "{:?}", round.deleted);
+    assert!(objects.list("mirrors/gone/", None, 9).await.expect("a disk").is_empty());
+    assert_eq!(objects.list("mirrors/app/", None, 9).await.expect("a disk").len(), 2);
+    assert!(mirrored.restores(&objects, "app", 1).await, "what is needed stays");
+    assert!(!mirrored.keep(&objects, "app", 1).await.expect("a disk"), "and is not stored again");
+    let again = collect(&objects, &mirrored.world.ring, NOW + DAY).await.expect("a good record");
+    assert_eq!((again.unneeded, again.deleted), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_pack_that_somebody_deleted_is_stored_again() {
+    let mirrored = Mirrored::new().await;
+    let objects = mirrored.world.objects();
+    let Head::Listed(kept, _) = kept::read_head(&*objects, "app").await.expect("a disk") else {
+        panic!("it is there")
+    };
+    objects.delete(&record::mirror_pack("app", kept.packs[0].digest)).await.expect("a disk");
+    assert!(mirrored.keep(&objects, "app", 1).await.expect("a disk"));
+    assert!(mirrored.restores(&objects, "app", 1).await);
+}
+
+/// Somebody stores the mirror of before again, whose pack is due, and is stopped before his n-th operation while it is
+/// collected; false if he has no so many.
+async fn keeper_stopped(mirrored: &Mirrored, name: &str, n: usize, fate: Fate) -> bool {
+    let plain = mirrored.copy();
+    let stop = Stop::at(Counted::All, n);
+    let stopped: Arc<dyn Objects> = Arc::new(Faulty::new(Arc::clone(&plain), Arc::clone(&stop) as _));
+    let (url, dir) = mirrored.places[0].clone();
+    let of = name.to_owned();
+    let mut keeping = tokio::spawn(async move { kept::keep(&Guarded::new(stopped), &of, &url, &dir).await });
+    let was_reached = tokio::select! {
+        () = stop.reached.notified() => true,
+        _ = &mut keeping => false,
+    };
+    if was_reached {
+        let round = collect(&plain, &mirrored.world.ring, NOW + DAY).await.expect("a good record");
+        assert!(!round.was_busy);
+        match fate {
+            Fate::IsKilled => {
+                keeping.abort();
+                let _ = keeping.await;
+            }
+            Fate::GoesOn => {
+                stop.go.notify_one();
+                keeping.await.expect("no panic").expect("it decides again");
+                assert!(mirrored.restores(&plain, name, 0).await, "{name} before {n}");
+            }
+        }
+        assert!(Mirrored::is_whole(&plain, name).await, "{name} {fate:?} before {n}");
+        mirrored.keep(&plain, name, 0).await.expect("nobody collects any more");
+        assert!(mirrored.restores(&plain, name, 0).await, "{name} {fate:?} before {n}");
+    }
+    was_reached
+}
+
+#[tokio::test]
+async fn a_mirror_that_is_stored_while_it_is_collected_has_all_that_it_lists() {
+    let mirrored = Mirrored::new().await;
+    for name in MIRRORS {
+        for fate in [Fate::GoesOn, Fate::IsKilled] {
+            let mut n = 0;
+            while keeper_stopped(&mirrored, name, n, fate).await {
+                n += 1;
+            }
+            assert!(n >= 4, "to store a mirror has more than {n} operations");
+        }
+    }
+}
+
+/// A collector is stopped before its n-th operation while the mirrors of before are stored again.
+async fn collector_of_mirrors_stopped(mirrored: &Mirrored, n: usize, fate: Fate) -> bool {
+    let plain = mirrored.copy();
+    let stop = Stop::at(Counted::All, n);
+    let stopped: Arc<dyn Objects> = Arc::new(Faulty::new(Arc::clone(&plain), Arc::clone(&stop) as _));
+    let ring = mirrored.world.ring.clone();
+    let mut collecting = tokio::spawn(async move { collect(&stopped, &ring, NOW + DAY).await });
+    let was_reached = tokio::select! {
+        () = stop.reached.notified() => true,
+        _ = &mut collecting => false,
+    };
+    if was_reached {
+        for name in MIRRORS {
+            // What is being deleted is not stored just now.
+            let kept = mirrored.keep(&plain, name, 0).await;
+            assert!(
+                matches!(kept, Ok(true) | Err(KeptError::Objects(ObjectsError::Claimed { .. }))),
+                "{kept:?}"
+            );
+        }
+        match fate {
+            Fate::IsKilled => {
+                collecting.abort();
+                let _ = collecting.await;
+            }
+            Fate::GoesOn => {
+                stop.go.notify_one();
+                collecting.await.expect("no panic").expect("a good record");
+            }
+        }
+        for name in MIRRORS {
+            assert!(Mirrored::is_whole(&plain, name).await, "{name} {fate:?} before {n}");
+        }
+        let later = NOW + DAY + TAKEOVER;
+        collect(&plain, &mirrored.world.ring, later).await.expect("a good record");
+        for name in MIRRORS {
+            assert!(Mirrored::is_whole(&plain, name).await, "{name} {fate:?} before {n}");
+            mirrored.keep(&plain, name, 0).await.expect("nobody collects any more");
+            assert!(mirrored.restores(&plain, name, 0).await, "{name} {fate:?} before {n}");
+        }
+    }
+    was_reached
+}
+
+#[tokio::test]
+async fn a_collector_that_is_stopped_or_killed_anywhere_leaves_every_mirror_whole() {
+    let mirrored = Mirrored::new().await;
+    for fate in [Fate::GoesOn, Fate::IsKilled] {
+        let mut n = 0;
+        while collector_of_mirrors_stopped(&mirrored, n, fate).await {
+            n += 1;
+        }
+        assert!(n > 25, "a collection has more than {n} operations");
     }
 }
