@@ -1,4 +1,4 @@
-//! Any store, with a test at every step: it may stop an operation, fail it, or lose its answer.
+//! Any store, with a test at every step: it may stop an operation, fail it, lose its answer, or answer otherwise.
 //!
 //! The decision is the test's own, behind [`Steps`]: a counter fails the n-th operation, a channel
 //! holds one back until another publisher has gone on.
@@ -15,7 +15,7 @@ use super::{
 };
 
 /// What becomes of one operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// It is done.
     Proceed,
@@ -23,6 +23,12 @@ pub enum Decision {
     Fail,
     /// It is done, and ends in [`ObjectsError::Unreachable`] nevertheless.
     LoseAnswer,
+    /// A [`Objects::get`] is answered with this, as by a bucket that shows an older object or has a damaged one.
+    /// Anything else is done.
+    Answer(Option<Stored>),
+    /// A [`Objects::put`] is not done and ends as one whose condition did not hold, as a bucket answers a write that
+    /// meets another one. Anything else is done.
+    Refuse,
 }
 
 /// Who decides, before every operation; while this waits, the operation waits.
@@ -52,23 +58,36 @@ impl Faulty {
         key: &str,
         work: impl Future<Output = Result<T, ObjectsError>> + Send,
     ) -> Result<T, ObjectsError> {
-        let failed = |why: &'static str| ObjectsError::Unreachable {
-            operation,
-            key: key.to_owned(),
-            source: io::Error::other(why).into(),
-        };
-        match self.steps.before(operation, key).await {
-            Decision::Proceed => work.await,
-            Decision::Fail => Err(failed("the test failed it")),
-            Decision::LoseAnswer => work.await.and_then(|_done| Err(failed("the test lost its answer"))),
-        }
+        let decision = self.steps.before(operation, key).await;
+        end(decision, operation, key, work).await
+    }
+}
+
+async fn end<T>(
+    decision: Decision,
+    operation: Operation,
+    key: &str,
+    work: impl Future<Output = Result<T, ObjectsError>> + Send,
+) -> Result<T, ObjectsError> {
+    let failed = |why: &'static str| ObjectsError::Unreachable {
+        operation,
+        key: key.to_owned(),
+        source: io::Error::other(why).into(),
+    };
+    match decision {
+        Decision::Proceed | Decision::Answer(_) | Decision::Refuse => work.await,
+        Decision::Fail => Err(failed("the test failed it")),
+        Decision::LoseAnswer => work.await.and_then(|_done| Err(failed("the test lost its answer"))),
     }
 }
 
 #[async_trait]
 impl Objects for Faulty {
     async fn get(&self, key: &Key, limit: u64) -> Result<Option<Stored>, ObjectsError> {
-        self.step(Operation::Get, key.as_str(), self.inner.get(key, limit)).await
+        match self.steps.before(Operation::Get, key.as_str()).await {
+            Decision::Answer(stored) => Ok(stored),
+            decision => end(decision, Operation::Get, key.as_str(), self.inner.get(key, limit)).await,
+        }
     }
 
     async fn read(&self, key: &Key, range: Option<ByteRange>) -> Result<Option<Content>, ObjectsError> {
@@ -76,7 +95,12 @@ impl Objects for Faulty {
     }
 
     async fn put(&self, key: &Key, bytes: Bytes, condition: Condition) -> Result<PutOutcome, ObjectsError> {
-        self.step(Operation::Put, key.as_str(), self.inner.put(key, bytes, condition)).await
+        match self.steps.before(Operation::Put, key.as_str()).await {
+            Decision::Refuse => Ok(PutOutcome::Conflict),
+            decision => {
+                end(decision, Operation::Put, key.as_str(), self.inner.put(key, bytes, condition)).await
+            }
+        }
     }
 
     async fn list(

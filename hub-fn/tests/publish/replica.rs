@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use farshore_chaos::kit::wait_for;
 use farshore_hub_fn::directory::{Standing, write_snapshot};
 use farshore_hub_fn::handlers::{Hub, Settings, desired};
 use farshore_hub_fn::index::Index;
@@ -13,7 +15,7 @@ use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::keyring::{Keyring, PublisherKeys, RootOptions};
 use farshore_hub_fn::objects::disk::Disk;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
-use farshore_hub_fn::objects::{Condition, Key, Objects, Operation};
+use farshore_hub_fn::objects::{Condition, Key, Objects, Operation, Stored, Version};
 use farshore_hub_fn::record::{self, Entry, GroupRef, Head, LogPart, RosterRef, SHARDS, Table};
 use farshore_hub_fn::trust::Trust;
 use farshore_hub_fn::view::{Freshness, STALENESS, View};
@@ -31,12 +33,15 @@ use tempfile::TempDir;
 use crate::world::{NOW, name};
 
 const SEQUENCE: u64 = 1_800_000_000_000;
+const SOON: Duration = Duration::from_secs(20);
 
-/// Counts reads by what they read, and fails all of them on demand.
+/// Counts reads by what they read, and fails all of them, never ends them, or answers some otherwise on demand.
 #[derive(Debug, Default)]
 struct Watcher {
     reads: Mutex<BTreeMap<String, usize>>,
     is_down: AtomicBool,
+    is_stuck: AtomicBool,
+    answers: Mutex<BTreeMap<Key, Stored>>,
 }
 
 #[async_trait]
@@ -45,11 +50,29 @@ impl Steps for Watcher {
         if operation == Operation::Get {
             *self.reads.lock().expect("no test panics with it").entry(key.to_owned()).or_default() += 1;
         }
-        if self.is_down.load(Ordering::Relaxed) { Decision::Fail } else { Decision::Proceed }
+        if self.is_stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if self.is_down.load(Ordering::Relaxed) {
+            return Decision::Fail;
+        }
+        let answers = self.answers.lock().expect("no test panics with it");
+        let answer = Key::new(key).ok().and_then(|key| answers.get(&key).cloned());
+        answer.map_or(Decision::Proceed, |stored| Decision::Answer(Some(stored)))
     }
 }
 
 impl Watcher {
+    /// From now on, this object is answered with that.
+    fn answer(&self, key: Key, stored: Stored) {
+        self.answers.lock().expect("no test panics with it").insert(key, stored);
+    }
+
+    /// From now on, everything is answered with what is there.
+    fn answer_as_it_is(&self) {
+        self.answers.lock().expect("no test panics with it").clear();
+    }
+
     /// Reads of objects whose keys begin so.
     fn of(&self, prefix: &str) -> usize {
         let reads = self.reads.lock().expect("no test panics with it");
@@ -80,8 +103,24 @@ fn cluster(n: usize) -> String {
 }
 
 fn tag() -> String {
+    tag_of(SEQUENCE)
+}
+
+/// What a cluster holds of the group's body with this sequence.
+fn tag_of(sequence: u64) -> String {
     let (roster, group) = (Digest::of(b"roster").short(), Digest::of(b"group").short());
-    format!("\"1.{SEQUENCE}-{roster}.{SEQUENCE}-{group}\"")
+    format!("\"1.{SEQUENCE}-{roster}.{sequence}-{group}\"")
+}
+
+fn noise() -> Stored {
+    Stored { bytes: Bytes::from_static(b"noise"), version: Version::new("noise") }
+}
+
+/// As old as what a replica remembers may be, it looks again.
+async fn until_stale(hub: &Hub) {
+    while hub.view.age().is_some_and(|age| age <= STALENESS) {
+        tokio::task::yield_now().await;
+    }
 }
 
 impl Fleet {
@@ -96,7 +135,7 @@ impl Fleet {
             Arc::new(Faulty::new(Arc::clone(&disk), Arc::clone(&watcher) as Arc<dyn Steps>));
         let key = SigningKey::generate();
         let fleet = Self { _folder: folder, disk, watched, watcher, trust, keys, key, clusters };
-        fleet.publish().await;
+        fleet.publish(SEQUENCE).await;
         fleet.snapshot(0, (0..clusters).map(|n| fleet.entry(n, SEQUENCE, Some(&fleet.key)))).await;
         fleet
     }
@@ -105,11 +144,11 @@ impl Fleet {
         Digest::of(b"the group")
     }
 
-    async fn publish(&self) {
+    async fn publish(&self, sequence: u64) {
         let group = GroupRef {
             values: BTreeMap::new(),
             keys: None,
-            sequence: SEQUENCE,
+            sequence,
             digest: Digest::of(b"group"),
             content: Digest::of(b"content"),
             expires: u64::MAX,
@@ -120,13 +159,8 @@ impl Fleet {
         let bytes = serde_json::to_vec(&table).expect("JSON");
         let digest = Digest::of(&bytes);
         self.put(record::table(digest), bytes).await;
-        let head = Head {
-            epoch: 1,
-            sequence: SEQUENCE,
-            issued: NOW,
-            intent: Digest::of(b"intent"),
-            tables: vec![digest],
-        };
+        let head =
+            Head { epoch: 1, sequence, issued: NOW, intent: Digest::of(b"intent"), tables: vec![digest] };
         self.put(record::head(), Envelope::seal(&head, &[&self.keys.director]).to_bytes()).await;
     }
 
@@ -265,10 +299,25 @@ async fn a_replica_that_was_frozen_looks_before_it_answers() {
     // Parts that were collected are in a newer snapshot.
     let entries = [fleet.entry(0, SEQUENCE + 1, None), fleet.entry(1, SEQUENCE, Some(&fleet.key))];
     fleet.snapshot(4, entries.into_iter()).await;
-    while hub.view.age().is_some_and(|age| age <= STALENESS) {
-        tokio::task::yield_now().await;
-    }
+    until_stale(&hub).await;
     assert!(desired::steady(&hub, &request).is_none(), "older than its bound");
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::NOT_MODIFIED);
+}
+
+#[tokio::test]
+async fn a_number_of_the_log_that_was_used_again_hides_nothing_from_a_replica_that_was_frozen() {
+    let fleet = Fleet::of(2).await;
+    let hub = fleet.replica();
+    for n in 0..2 {
+        assert_eq!(fleet.poll(&hub, n).await, StatusCode::NOT_MODIFIED);
+    }
+    // The first part removed a cluster, was folded into a snapshot and collected; then somebody who had stood
+    // still as long created it again.
+    let entries = [fleet.entry(0, SEQUENCE + 1, None), fleet.entry(1, SEQUENCE, Some(&fleet.key))];
+    fleet.snapshot(1, entries.into_iter()).await;
+    fleet.append(1, vec![fleet.entry(1, SEQUENCE, Some(&fleet.key))]).await;
+    until_stale(&hub).await;
     assert_eq!(fleet.poll(&hub, 0).await, StatusCode::UNAUTHORIZED);
     assert_eq!(fleet.poll(&hub, 1).await, StatusCode::NOT_MODIFIED);
 }
@@ -282,9 +331,7 @@ async fn a_directory_from_a_backup_is_read_anew() {
     assert_eq!(fleet.poll_with(&hub, 0, &new, &tag()).await.0, StatusCode::NOT_MODIFIED);
     fleet.snapshot(5, std::iter::once(fleet.entry(0, SEQUENCE, Some(&fleet.key)))).await;
     fleet.append(6, vec![]).await;
-    while hub.view.age().is_some_and(|age| age <= STALENESS) {
-        tokio::task::yield_now().await;
-    }
+    until_stale(&hub).await;
     assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
 }
 
@@ -327,9 +374,7 @@ async fn without_the_record_only_those_who_hold_what_is_known_are_told_anything(
     let hub = fleet.replica();
     assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
     fleet.watcher.is_down.store(true, Ordering::Relaxed);
-    while hub.view.age().is_some_and(|age| age <= STALENESS) {
-        tokio::task::yield_now().await;
-    }
+    until_stale(&hub).await;
     assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
     let old = tag().replace(&SEQUENCE.to_string(), "5");
     let something = fleet.poll_with(&hub, 0, &fleet.key, &old).await;
@@ -357,4 +402,85 @@ async fn what_moved_is_told_and_a_tag_needs_no_reading() {
     hub.view.publication(Freshness::Now).await.expect("a good record");
     assert!(changed.has_changed().expect("the view is there"), "the directory moved");
     assert_eq!(hub.view.tag(&caller), None, "removed");
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_what_its_name_says_is_believed_by_nobody_and_blocks_only_itself() {
+    let fleet = Fleet::of(2).await;
+    let shards: Vec<u16> = (0..2).map(|n| record::directory_shard_of(&name(&cluster(n)))).collect();
+    assert_ne!(shards[0], shards[1]);
+    let listed = fleet.disk.list(&format!("index/{:04}/", shards[0]), None, 9).await.expect("a disk");
+    fleet.watcher.answer(listed[0].key.clone(), noise());
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::NOT_MODIFIED);
+    fleet.watcher.answer_as_it_is();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED, "the bucket has it right again");
+    // What every poll needs: nobody is told anything until it is right, but who holds what is known is told so.
+    let tables = fleet.disk.list("fleet/tables/", None, 9).await.expect("a disk");
+    for key in [tables[0].key.clone(), record::head()] {
+        fleet.watcher.answer(key, noise());
+        let new = fleet.replica();
+        assert_eq!(fleet.poll(&new, 0).await, StatusCode::SERVICE_UNAVAILABLE);
+        until_stale(&hub).await;
+        assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+        fleet.watcher.answer_as_it_is();
+        wait_for("the new replica to look again", SOON, async || match fleet.poll(&new, 0).await {
+            StatusCode::NOT_MODIFIED => Ok(()),
+            other => Err(other.to_string()),
+        })
+        .await
+        .expect("it does");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_shows_what_was_there_before_takes_no_site_back() {
+    let fleet = Fleet::of(2).await;
+    let head = async |key: &Key| fleet.disk.get(key, 1 << 20).await.expect("a disk").expect("it is there");
+    let (fleet_head, directory_head) = (record::head(), record::directory_head());
+    let old = [head(&fleet_head).await, head(&directory_head).await];
+    fleet.publish(SEQUENCE + 1).await;
+    fleet.snapshot(4, [fleet.entry(0, SEQUENCE, Some(&fleet.key))].into_iter()).await;
+    let (hub, newer) = (fleet.replica(), tag_of(SEQUENCE + 1));
+    assert_eq!(fleet.poll_with(&hub, 0, &fleet.key, &newer).await, (StatusCode::NOT_MODIFIED, false));
+    for (key, old) in [fleet_head, directory_head].into_iter().zip(old) {
+        fleet.watcher.answer(key, old);
+    }
+    until_stale(&hub).await;
+    for hub in [&hub, &fleet.replica()] {
+        let answer = fleet.poll_with(hub, 0, &fleet.key, &newer).await;
+        assert_eq!(answer, (StatusCode::NOT_MODIFIED, true), "it holds more than this replica sees");
+        let answer = fleet.poll_with(hub, 0, &fleet.key, &tag()).await;
+        assert_eq!(answer, (StatusCode::NOT_MODIFIED, false), "it holds what this replica sees");
+    }
+    fleet.watcher.answer_as_it_is();
+    until_stale(&hub).await;
+    assert_eq!(fleet.poll_with(&hub, 0, &fleet.key, &newer).await, (StatusCode::NOT_MODIFIED, false));
+    assert_eq!(fleet.poll(&hub, 1).await, StatusCode::UNAUTHORIZED, "its removal is seen again");
+}
+
+#[tokio::test]
+async fn a_bucket_that_does_not_answer_keeps_nobody_waiting_for_long() {
+    let fleet = Fleet::of(2).await;
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    until_stale(&hub).await;
+    fleet.watcher.is_stuck.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let polls = join_all((0..20).map(|n| fleet.poll(&hub, n % 2))).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert_eq!(polls[0], StatusCode::NOT_MODIFIED, "it holds what is known");
+    assert_eq!(polls[1], StatusCode::SERVICE_UNAVAILABLE, "nothing is known of it here");
+    // While nobody may look again, nobody waits at all.
+    let began = Instant::now();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    fleet.watcher.is_stuck.store(false, Ordering::Relaxed);
+    wait_for("the replica to look again", SOON, async || match fleet.poll(&hub, 1).await {
+        StatusCode::NOT_MODIFIED => Ok(()),
+        other => Err(other.to_string()),
+    })
+    .await
+    .expect("it does");
 }

@@ -9,10 +9,11 @@ use farshore_hub_fn::index::memory::Memory;
 use farshore_hub_fn::objects::disk::Disk;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Objects, Operation};
-use farshore_hub_fn::record::{self, Place, Report, SPLIT_AT, STATUS_LOG};
+use farshore_hub_fn::record::{self, Place, Report, SPLIT_AT, STATUS_LOG, StatusLog};
 use farshore_hub_fn::status::shard::{Content, decode};
 use farshore_hub_fn::status::{Compactor, Statuses, Writer};
 use farshore_hub_fn::view::View;
+use farshore_shared::compress;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::keys::SigningKey;
 use farshore_shared::names::Name;
@@ -223,6 +224,27 @@ async fn no_acknowledged_report_is_lost_while_a_leaf_is_split() {
         }
         assert!(n > 125, "splitting has more than {n} operations");
     }
+}
+
+#[tokio::test]
+async fn a_log_of_more_parts_than_one_listing_shows_is_folded_in_one_step() {
+    let mut fleet = Fleet::new();
+    let objects: Arc<dyn Objects> = Arc::new(farshore_hub_fn::objects::memory::Memory::new());
+    // One report in each: of one leaf, and more than one listing has keys.
+    let all = neighbours(300);
+    let parts = 1_100;
+    for n in 0..parts {
+        let cluster = &all[n % all.len()];
+        let sequence = u64::try_from(n / all.len()).expect("a few") + 1;
+        let log = StatusLog(vec![fleet.report(cluster, sequence)]);
+        let bytes = compress::pack(&serde_json::to_vec(&log).expect("JSON"));
+        let key = record::status_log(ulid::Ulid::from_parts(1, u128::try_from(n).expect("a number")));
+        let _ = objects.put(&key, bytes.into(), Condition::Absent).await.expect("memory");
+        fleet.acknowledged.insert(cluster.clone(), sequence);
+    }
+    let done = compactor(&objects).fold().await.expect("memory");
+    assert_eq!((done.parts, done.reports), (parts, parts));
+    fleet.assert_folded(&objects).await;
 }
 
 #[tokio::test]
