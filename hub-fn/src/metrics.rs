@@ -184,10 +184,7 @@ impl Metrics {
                 "Sequence of the last publication that this process knows of.",
             ),
             clusters: made.gauge("farshore_hub_clusters", "Clusters that are registered."),
-            moving: made.gauge(
-                "farshore_hub_moving_clusters",
-                "Clusters that have no roster yet, or one of a group to which they do not belong any more.",
-            ),
+            moving: made.gauge("farshore_hub_moving_clusters", "Clusters without a roster of their group."),
             steps: made.counters(
                 "farshore_hub_publish_steps_total",
                 "Steps of the publisher, by outcome.",

@@ -207,6 +207,8 @@ pub struct Publisher {
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
     agenda: Agenda,
+    /// Clusters whose rosters are too large to be signed, with their sizes.
+    unwritten: BTreeMap<Name, usize>,
     /// Which sources are this publisher's.
     leases: Leases,
     /// Looks that are under way, and what they brought.
@@ -261,6 +263,7 @@ impl Publisher {
             declared: BTreeSet::new(),
             approvals: BTreeMap::new(),
             left: None,
+            unwritten: BTreeMap::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::names::{LabelKey, Name};
-use farshore_shared::wire::{GroupId, Registration, Roster};
+use farshore_shared::wire::{GroupId, Registration, Roster, SMALL_LIMIT};
 use futures::{StreamExt as _, stream};
 use tracing::{info, warn};
 
@@ -45,6 +45,8 @@ enum Renewed {
     Written { entry: Entry, roster: Box<Roster>, bytes: Bytes, left: Option<GroupId> },
     /// It is not as it was known.
     Found(Entry),
+    /// Its roster would be larger than any site accepts.
+    TooLarge(Name, usize),
     /// Its roster is right, or has to wait for the next look at everybody.
     Kept(Name),
 }
@@ -64,6 +66,8 @@ impl Publisher {
     ) -> Result<(), PublishError> {
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP) {
             self.members.sweep();
+            // Whoever still has one is found again.
+            self.unwritten.clear();
             self.swept = Some(Instant::now());
         }
         let start = Instant::now();
@@ -117,6 +121,7 @@ impl Publisher {
                 if let Some(left) = left {
                     self.moved.push((roster.cluster.clone(), left));
                 }
+                self.unwritten.remove(&roster.cluster);
                 if let Some(reference) = entry.roster.clone() {
                     self.members.wrote(&roster, reference);
                 }
@@ -130,6 +135,11 @@ impl Publisher {
                 note(&mut self.untold, entry);
             }
             Renewed::Kept(name) => self.members.is_current(&name),
+            Renewed::TooLarge(cluster, size) => {
+                warn!(%cluster, size, limit = SMALL_LIMIT, "roster is too large and is not signed");
+                self.members.is_current(&cluster);
+                self.unwritten.insert(cluster, size);
+            }
         }
     }
 
@@ -150,6 +160,10 @@ impl Publisher {
         let Some(new) = roster(of, (due.group, basis.keys), basis.table, basis.stamp, policy) else {
             return Ok(Renewed::Kept(due.name.clone()));
         };
+        let size = serde_json::to_vec(&new).expect("a roster has string keys only").len();
+        if size > SMALL_LIMIT {
+            return Ok(Renewed::TooLarge(due.name.clone(), size));
+        }
         let condition = match stored {
             Some(found) => Condition::Matches(found.version),
             None => Condition::Absent,

@@ -23,6 +23,9 @@ use crate::record::{self, FLEET, Head, HeldChange, Intent, SourceHead, TABLE_SHA
 /// How many bodies are written at once.
 const IN_FLIGHT: usize = 16;
 
+/// How many rosters that are too large are told of.
+const ROSTERS_SHOWN: usize = 20;
+
 /// The most bytes of a body in its envelope: with its roster it has to fit one answer.
 const GROUP_LIMIT: usize = DESIRED_LIMIT - 2 * SMALL_LIMIT;
 
@@ -241,7 +244,17 @@ impl Publisher {
             }
             fleet.messages.push(format!(
                 "group {group}: its document is too large ({size} bytes, limit {GROUP_LIMIT}): its clusters keep what was published before"
-            ));
+            )
+        });
+        let clusters = self.unwritten.iter().take(ROSTERS_SHOWN).map(|(cluster, size)| {
+            format!(
+                "cluster {cluster}: its roster is too large ({size} bytes, limit {SMALL_LIMIT}): it stays in the group that it is in"
+            )
+        });
+        let told = fleet.messages.len();
+        fleet.messages.extend(groups.chain(clusters));
+        if fleet.messages.len() > told && fleet.state == record::SourceState::Ready {
+            fleet.state = record::SourceState::Degraded;
         }
     }
 

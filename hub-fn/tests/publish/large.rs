@@ -89,6 +89,36 @@ async fn a_body_beyond_its_limit_is_not_signed_and_its_group_keeps_what_it_had()
     assert_eq!(fleet_head(&world, &objects).await.state, SourceState::Ready);
 }
 
+#[tokio::test]
+async fn a_roster_beyond_its_limit_is_not_signed_and_its_cluster_stays_where_it_is() {
+    let (mut world, objects, mut publisher) = two_groups().await;
+    let mut harbour = Site::default();
+    // What it leaves behind when it moves is more than a roster holds.
+    bury(&world, &objects, "edge", 3_000).await;
+    let moved = "apiVersion: farshore.dev/v1alpha1\nkind: Cluster\nmetadata: { name: harbour, labels: { tier: core } }\n";
+    world.fleet.write("fleet/harbour.yaml", moved).expect("a folder");
+    world.commit();
+    for _ in 0..2 {
+        assert_eq!(sync(&mut publisher).await.rosters, 0);
+        assert!(harbour.poll(&objects, "harbour").await);
+        assert_eq!(harbour.names(), ["edge"]);
+    }
+    let head = fleet_head(&world, &objects).await;
+    assert_eq!(head.state, SourceState::Degraded);
+    let told = head.messages.join("\n");
+    assert!(
+        told.contains("cluster harbour: its roster is too large (") && told.contains("limit 65536"),
+        "{told}"
+    );
+    // Once it is small enough, it is written at the next look at everybody.
+    bury(&world, &objects, "edge", 10).await;
+    let mut publisher = world.publisher(&objects, "mirrors").await;
+    assert_eq!(sync(&mut publisher).await.rosters, 1);
+    assert!(harbour.poll(&objects, "harbour").await);
+    assert_eq!(harbour.names(), ["core"]);
+    assert_eq!(fleet_head(&world, &objects).await.state, SourceState::Ready);
+}
+
 /// Steps until there is no more to write at once; how many rosters each has written.
 async fn steps(publisher: &mut Publisher) -> Vec<usize> {
     let mut written = Vec::new();
