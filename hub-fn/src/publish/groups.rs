@@ -116,7 +116,7 @@ impl Groups {
     pub fn placement(&self) -> Placement {
         let groups = self.groups.iter().filter(|group| group.standing.placed + group.standing.named > 0);
         let groups = groups.filter_map(|group| Some((group.id?, group.standing.clone())));
-        Placement { keys: self.keys.clone(), groups: groups.collect() }
+        Placement { keys: self.keys.clone(), groups: groups.collect(), heard: BTreeMap::new() }
     }
 
     /// The label values of every group that has clusters, and how many.

@@ -9,6 +9,7 @@
 //! `fleet/head`, and the one that loses decides again from what the other has written.
 
 mod agenda;
+mod census;
 pub mod directory;
 pub mod enrol;
 mod fetches;
@@ -49,6 +50,7 @@ use crate::retention::Guarded;
 use crate::source::{Branch, FileSources, GitUrl, Limits};
 use crate::trust::Trust;
 use agenda::Agenda;
+use census::Census;
 use directory::Directory;
 use fetches::Fetches;
 use lead::Leases;
@@ -195,6 +197,8 @@ pub struct Publisher {
     compared: Option<Name>,
     /// When everybody was looked at last.
     swept: Option<Instant>,
+    /// Who has heard of tombstones.
+    census: Census,
     /// Tokens of which every use is taken, and by whom.
     used_up: BTreeMap<Digest, BTreeSet<KeyId>>,
     /// What was published last, as it was read or written.
@@ -203,12 +207,12 @@ pub struct Publisher {
     planned: Option<Version>,
     /// Groups whose bodies are too large to be signed, with their sizes.
     refused: BTreeMap<GroupId, usize>,
+    /// Clusters whose rosters are too large to be signed, with their sizes.
+    unwritten: BTreeMap<Name, usize>,
     /// Source heads as they were last written, without their numbers.
     reported: BTreeMap<String, SourceHead>,
     /// When which source is looked at next.
     agenda: Agenda,
-    /// Clusters whose rosters are too large to be signed, with their sizes.
-    unwritten: BTreeMap<Name, usize>,
     /// Which sources are this publisher's.
     leases: Leases,
     /// Looks that are under way, and what they brought.
@@ -254,16 +258,17 @@ impl Publisher {
             moved: Vec::new(),
             compared: None,
             swept: None,
+            census: Census::default(),
             used_up: BTreeMap::new(),
             published: None,
             planned: None,
             refused: BTreeMap::new(),
+            unwritten: BTreeMap::new(),
             reported: BTreeMap::new(),
             agenda: Agenda::default(),
             declared: BTreeSet::new(),
             approvals: BTreeMap::new(),
             left: None,
-            unwritten: BTreeMap::new(),
         }
     }
 

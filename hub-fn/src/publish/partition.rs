@@ -6,6 +6,10 @@
 //! When selectors begin to use another key, clusters move to other groups one after the other. Until the last one
 //! has left it, a group stays what it was for them: it is judged by the keys that told its clusters apart
 //! before, a service whose selector needs another key stays where it was, and nobody moves in.
+//!
+//! A tombstone leaves a body when every cluster of the group has said, signed with its own key, that it has accepted a
+//! body with it and that the service is not in place any more ([`Heard`]); not before it is as old as a body may
+//! become, and only where the body is written for another reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +20,7 @@ use farshore_shared::retry::hashed_share;
 use farshore_shared::wire::{Group, GroupId, Revision, Roster, ServiceEntry, Tombstone, UnixSeconds};
 use serde_json::Value;
 
-use crate::record::{GroupRef, Intent, IntentService, Table};
+use crate::record::{Buried, GroupRef, Intent, IntentService, Table};
 
 /// A registered cluster.
 #[derive(Debug, Clone)]
@@ -69,6 +73,27 @@ pub struct Placement {
     pub keys: BTreeSet<LabelKey>,
     /// Every group that any cluster belongs to, or that any roster names.
     pub groups: BTreeMap<GroupId, Standing>,
+    /// What all clusters of a group have said, where all have.
+    pub heard: BTreeMap<GroupId, Heard>,
+}
+
+/// What every cluster of a group has said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// The lowest sequence of the group's body that any of them has accepted.
+    pub accepted: u64,
+    /// The services that any of them has in place, of those that the group has tombstones for.
+    pub in_place: BTreeSet<Name>,
+}
+
+impl Heard {
+    /// Whether nobody of the group needs to be told of this any more.
+    fn settles(&self, buried: &Buried, stamp: Stamp, policy: &Policy) -> bool {
+        // A sequence is never behind the milliseconds of its time. Who comes back from a backup that is no older
+        // than a body may become is still told.
+        let is_old = buried.since.saturating_add(policy.group_life * 1000) <= stamp.now.saturating_mul(1000);
+        is_old && buried.since <= self.accepted && !self.in_place.contains(&buried.service)
+    }
 }
 
 /// How the clusters stand to one group.
@@ -185,6 +210,7 @@ pub fn plan(
             continue;
         }
         let Some(judged) = Judged::new(before, standing, &placement.keys) else { continue };
+        let judged = Judged { heard: placement.heard.get(id), ..judged };
         let is_old = |before: &GroupRef| {
             before.expires <= stamp.now + policy.group_life / 2 || before.keys.as_ref() != Some(judged.keys)
         };
@@ -201,6 +227,7 @@ struct Judged<'a> {
     values: &'a BTreeMap<LabelKey, String>,
     labels: Labels,
     keys: &'a BTreeSet<LabelKey>,
+    heard: Option<&'a Heard>,
 }
 
 impl<'a> Judged<'a> {
@@ -218,7 +245,7 @@ impl<'a> Judged<'a> {
             (None, _) if standing.placed == 0 => return None,
             _ => (&standing.values, keys),
         };
-        Some(Self { before, values, labels: labels_of(values), keys })
+        Some(Self { before, values, labels: labels_of(values), keys, heard: None })
     }
 }
 
@@ -287,7 +314,8 @@ fn place(
     services: &Services<'_>,
     (stamp, policy): (Stamp, &Policy),
 ) {
-    let Said { content, services, tombstones } = said(group, services, stamp, policy);
+    let mut said = said(group, services, stamp);
+    let content = said.content(stamp, policy);
     let keys = Some(group.keys.clone());
     let is_fresh =
         |before: &&GroupRef| before.content == content && before.expires > stamp.now + policy.group_life / 2;
@@ -297,6 +325,8 @@ fn place(
         }
         return;
     }
+    said.tombstones.retain(|buried| !group.heard.is_some_and(|heard| heard.settles(buried, stamp, policy)));
+    let content = said.content(stamp, policy);
     let reference = GroupRef {
         values: group.values.clone(),
         keys,
@@ -304,8 +334,8 @@ fn place(
         digest: content,
         content,
         expires: stamp.now + policy.group_life,
-        services,
-        tombstones,
+        services: said.services,
+        tombstones: said.tombstones,
     };
     plan.bodies.push(Body { id, reference, previous: before.map(|before| before.sequence) });
 }
@@ -323,10 +353,11 @@ fn leave(
         plan.dropped.insert(id);
         return;
     }
-    let group =
-        Judged { before: Some(before), values: &before.values, labels: labels_of(&before.values), keys };
+    let (values, labels) = (&before.values, labels_of(&before.values));
+    let group = Judged { before: Some(before), values, labels, keys, heard: None };
     let is_behind = before.keys.as_ref() != Some(keys)
-        || (services.may_touch(&group) && said(&group, services, stamp, policy).content != before.content);
+        || (services.may_touch(&group)
+            && said(&group, services, stamp).content(stamp, policy) != before.content);
     if before.keys.is_some() && is_behind {
         plan.retold.insert(id, GroupRef { keys: None, ..before.clone() });
     }
@@ -334,29 +365,42 @@ fn leave(
 
 /// What a body says.
 struct Said {
-    content: Digest,
+    entries: Vec<Digest>,
     services: BTreeMap<Name, u64>,
-    tombstones: Vec<Tombstone>,
+    tombstones: Vec<Buried>,
 }
 
-fn said(group: &Judged<'_>, services: &Services<'_>, stamp: Stamp, policy: &Policy) -> Said {
-    let mut said = Vec::new();
+impl Said {
+    /// Without its sequence and times.
+    fn content(&self, stamp: Stamp, policy: &Policy) -> Digest {
+        let tombstones: Vec<Tombstone> = self.tombstones.iter().map(Buried::tombstone).collect();
+        let said = (&self.entries, tombstones, policy.poll, stamp.epoch);
+        Digest::of(&serde_json::to_vec(&said).expect("digests and tombstones have string keys only"))
+    }
+}
+
+fn said(group: &Judged<'_>, services: &Services<'_>, stamp: Stamp) -> Said {
+    let mut entries = Vec::new();
     let mut incarnations = BTreeMap::new();
     for (name, published) in services.for_group(group) {
-        said.push(published.content);
+        entries.push(published.content);
         incarnations.insert(name.clone(), published.incarnation);
     }
-    let before = group.before;
-    let tombstones = before.map(|before| tombstones(&before.tombstones, &before.services, &incarnations));
-    let tombstones = tombstones.unwrap_or_default();
-    let content = content_of(&said, &tombstones, stamp, policy);
-    Said { content, services: incarnations, tombstones }
+    let tombstones = group.before.map(|before| buried(before, &incarnations, stamp.sequence));
+    Said { entries, services: incarnations, tombstones: tombstones.unwrap_or_default() }
 }
 
-/// What a body says, without its sequence and times.
-fn content_of(services: &[Digest], tombstones: &[Tombstone], stamp: Stamp, policy: &Policy) -> Digest {
-    let said = (services, tombstones, policy.poll, stamp.epoch);
-    Digest::of(&serde_json::to_vec(&said).expect("digests and tombstones have string keys only"))
+/// The tombstones of a body after `before`, whose services are `after`: the old ones keep their time.
+fn buried(before: &GroupRef, after: &BTreeMap<Name, u64>, sequence: u64) -> Vec<Buried> {
+    let since = |buried: &Buried| if buried.since == 0 { before.sequence } else { buried.since };
+    let old: BTreeMap<Tombstone, u64> =
+        before.tombstones.iter().map(|buried| (buried.tombstone(), since(buried))).collect();
+    let all = tombstones(old.keys().cloned(), &before.services, after).into_iter();
+    all.map(|tombstone| {
+        let since = old.get(&tombstone).copied().unwrap_or(sequence);
+        Buried { service: tombstone.service, incarnation: tombstone.incarnation, since }
+    })
+    .collect()
 }
 
 /// The body itself. It is made when it is written, so that no more than a few are in memory.
@@ -373,7 +417,7 @@ pub fn body(intent: &Intent, body: &Body, stamp: Stamp, policy: &Policy) -> Grou
         previous: body.previous,
         poll_seconds: policy.poll,
         services: said.collect(),
-        tombstones: body.reference.tombstones.clone(),
+        tombstones: body.reference.tombstones.iter().map(Buried::tombstone).collect(),
         critical: vec![],
     }
 }
@@ -400,13 +444,13 @@ fn entry(name: &Name, service: &IntentService) -> Option<Value> {
 /// The tombstones after a step from `before` to `after`: the old ones, and what left, without what is
 /// there in the same life again.
 fn tombstones(
-    old: &[Tombstone],
+    old: impl Iterator<Item = Tombstone>,
     before: &BTreeMap<Name, u64>,
     after: &BTreeMap<Name, u64>,
 ) -> Vec<Tombstone> {
     let left =
         before.iter().map(|(service, &incarnation)| Tombstone { service: service.clone(), incarnation });
-    let all: BTreeSet<Tombstone> = old.iter().cloned().chain(left).collect();
+    let all: BTreeSet<Tombstone> = old.chain(left).collect();
     all.into_iter().filter(|t| after.get(&t.service) != Some(&t.incarnation)).collect()
 }
 
@@ -442,7 +486,8 @@ pub fn left_behind<'a>(
 ) -> Vec<Tombstone> {
     let mut all: BTreeSet<Tombstone> = old.into_iter().cloned().collect();
     for group in left.into_iter().filter_map(|group| table.0.get(group)) {
-        all.extend(tombstones(&group.tombstones, &group.services, &now_in.services));
+        let old = group.tombstones.iter().map(Buried::tombstone);
+        all.extend(tombstones(old, &group.services, &now_in.services));
     }
     all.into_iter().filter(|t| now_in.services.get(&t.service) != Some(&t.incarnation)).collect()
 }

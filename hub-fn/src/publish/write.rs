@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{debug, info, warn};
 
 use super::look::Look;
-use super::partition::{self, Body, Plan, Scope, Stamp, plan};
+use super::partition::{self, Body, Placement, Plan, Scope, Stamp, plan};
 use super::settle::{SourceReport, settle};
 use super::state::{BODY_LIMIT, Published, put_addressed};
 use super::{PublishError, Publisher, StepReport};
@@ -105,7 +105,7 @@ impl Publisher {
         if matches!(scope, Scope::Everything) {
             self.refused.clear();
         }
-        let placement = self.members.placement();
+        let placement = Placement { heard: self.census.heard(), ..self.members.placement() };
         let mut plan = plan(&previous.table, (intent, scope), &placement, stamp, &self.options.policy);
         if !self.write_groups(intent, &mut plan, stamp, report).await? {
             return Ok(None);
@@ -238,11 +238,8 @@ impl Publisher {
     /// What is not published for its size is said where the fleet repository is shown.
     fn merge_refused(&self, reports: &mut BTreeMap<String, SourceReport>) {
         let Some(fleet) = reports.get_mut(FLEET) else { return };
-        for (group, size) in &self.refused {
-            if fleet.state == record::SourceState::Ready {
-                fleet.state = record::SourceState::Degraded;
-            }
-            fleet.messages.push(format!(
+        let groups = self.refused.iter().map(|(group, size)| {
+            format!(
                 "group {group}: its document is too large ({size} bytes, limit {GROUP_LIMIT}): its clusters keep what was published before"
             )
         });

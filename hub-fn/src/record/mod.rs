@@ -32,7 +32,7 @@ pub use status::{
     STATUS_SHARD_LIMIT, SUMMARY_LIMIT, StatusLog, Summary, shard_of, status_damaged, status_log,
     status_place, status_summary,
 };
-pub use table::{GroupRef, TABLE_SHARDS, Table};
+pub use table::{Buried, GroupRef, TABLE_SHARDS, Table};
 
 /// The name of the source that is the fleet repository itself.
 pub const FLEET: &str = "fleet";

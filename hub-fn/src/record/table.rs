@@ -36,7 +36,28 @@ pub struct GroupRef {
     /// The services in it, with their incarnations.
     pub services: BTreeMap<Name, u64>,
     /// The tombstones in it.
-    pub tombstones: Vec<Tombstone>,
+    pub tombstones: Vec<Buried>,
+}
+
+/// A tombstone in a body, and since when it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Buried {
+    /// The service.
+    pub service: Name,
+    /// Which life of that name has ended.
+    pub incarnation: u64,
+    /// The sequence of the first body with it; 0 where that was not noted.
+    #[serde(default)]
+    pub since: u64,
+}
+
+impl Buried {
+    /// As a body says it.
+    #[must_use]
+    pub fn tombstone(&self) -> Tombstone {
+        Tombstone { service: self.service.clone(), incarnation: self.incarnation }
+    }
 }
 
 impl Table {

@@ -9,7 +9,7 @@ use farshore_shared::retry::hashed_share;
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use super::HubError;
 use crate::index::{News, NewsStream};
@@ -134,6 +134,9 @@ fn hear(publisher: &mut Publisher, news: News) -> bool {
 /// Looks at what others may have left for this publisher.
 async fn is_anything_due(publisher: &mut Publisher) -> bool {
     let gained = publisher.tend().await;
+    if let Err(error) = publisher.hear_sites().await {
+        debug!(error = %chain(&error), "reports are looked at again");
+    }
     // A record that is away fails the next step, which tells of it.
     let hooked = publisher.take_hooks().await.unwrap_or(false);
     let approved = publisher.take_approvals().await.unwrap_or(false);

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use farshore_hub_fn::objects::memory::Memory;
 use farshore_hub_fn::objects::{Condition, Objects};
 use farshore_hub_fn::publish::{Publisher, Step};
-use farshore_hub_fn::record::{self, Head, SourceHead, SourceState, Table};
+use farshore_hub_fn::record::{self, Buried, Head, SourceHead, SourceState, Table};
 use farshore_hub_fn::trust::Trust;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
-use farshore_shared::wire::Tombstone;
 
 use crate::world::{Site, World, manifest, name, sync};
 
@@ -28,8 +27,9 @@ async fn bury(world: &World, objects: &Arc<dyn Objects>, service: &str, count: u
     let (head, _) = published.head.expect("published");
     let mut table = published.table;
     let group = table.0.values_mut().find(|group| group.services.contains_key(&name(service)));
-    group.expect("a group that has it").tombstones =
-        (0..count).map(|n| Tombstone { service: name(&format!("gone-{n}")), incarnation: n }).collect();
+    group.expect("a group that has it").tombstones = (0..count)
+        .map(|n| Buried { service: name(&format!("gone-{n}")), incarnation: n, since: n })
+        .collect();
     let mut tables = Vec::new();
     for shard in table.shards() {
         let bytes = serde_json::to_vec(&shard).expect("JSON");

@@ -13,4 +13,5 @@ mod serve;
 mod sources;
 mod steer;
 mod sync;
+mod tombstones;
 mod world;

@@ -45,7 +45,7 @@ struct Publication {
 
 /// How all clusters stand, counted anew.
 fn placement(intent: &Intent, members: &BTreeMap<Name, Member>) -> Placement {
-    let mut placement = Placement { keys: keys_of(intent), groups: BTreeMap::new() };
+    let mut placement = Placement { keys: keys_of(intent), ..Placement::default() };
     for member in members.values() {
         let values = values_of(&member.labels, &placement.keys);
         let id = group_id(&values);
@@ -64,10 +64,11 @@ fn placement(intent: &Intent, members: &BTreeMap<Name, Member>) -> Placement {
 fn partition(
     previous: &Table,
     (intent, scope): (&Intent, Scope<'_>),
-    members: &BTreeMap<Name, Member>,
+    (members, heard): (&BTreeMap<Name, Member>, &BTreeMap<GroupId, Heard>),
     stamp: Stamp,
 ) -> Publication {
-    let (placement, policy) = (placement(intent, members), Policy::default());
+    let policy = Policy::default();
+    let placement = Placement { heard: heard.clone(), ..placement(intent, members) };
     let plan = plan(previous, (intent, scope), &placement, stamp, &policy);
     let groups = plan.bodies.iter().map(|it| body(intent, it, stamp, &policy)).collect();
     let table = plan.applied(previous);
@@ -90,9 +91,12 @@ struct Fleet {
     now: UnixSeconds,
     /// What was published last.
     published: Option<Intent>,
+    /// What each has said of itself last, which may be long ago.
+    reports: BTreeMap<Name, Site>,
+    heard: BTreeMap<GroupId, Heard>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Site {
     services: BTreeMap<Name, u64>,
     roster: u64,
@@ -132,8 +136,9 @@ impl Fleet {
         let stamp = Stamp { epoch: 1, sequence: self.sequence, now: self.now };
         let before = self.published.replace(intent.clone());
         let scope = before.as_ref().map_or(Scope::Everything, Scope::Since);
-        let whole = partition(&self.table, (intent, Scope::Everything), &self.members, stamp);
-        let publication = partition(&self.table, (intent, scope), &self.members, stamp);
+        let of = (&self.members, &self.heard);
+        let whole = partition(&self.table, (intent, Scope::Everything), of, stamp);
+        let publication = partition(&self.table, (intent, scope), of, stamp);
         assert_eq!(publication.table, whole.table, "what changed is all that had to be looked at");
         let counts = (publication.groups.len(), publication.rosters.len());
         self.table = publication.table;
@@ -161,6 +166,31 @@ impl Fleet {
             let (roster, group) = self.body(cluster.as_str());
             let (roster, group) = (roster.clone(), group.clone());
             self.sites.get_mut(cluster).expect("enrolled").take(&roster, &group);
+        }
+    }
+
+    fn report(&mut self, cluster: &Name) {
+        self.reports.insert(cluster.clone(), self.sites[cluster].clone());
+    }
+
+    /// What all clusters of each group have said, as a publisher hears it.
+    fn hear(&mut self) {
+        let ids: Vec<GroupId> = self.table.0.keys().copied().collect();
+        for id in ids {
+            let of_group =
+                self.members.iter().filter_map(|(name, member)| Some((name, member.roster.as_ref()?)));
+            let said = of_group.filter(|(_, roster)| roster.group == id).map(|(name, roster)| {
+                let site = self.reports.get(name).filter(|site| site.roster >= roster.sequence)?;
+                Some((*site.groups.get(&id)?, site.services.keys().cloned().collect::<BTreeSet<Name>>()))
+            });
+            let said: Option<Vec<_>> = said.collect();
+            self.heard.remove(&id);
+            if let Some(said) = said.filter(|said| !said.is_empty()) {
+                let accepted =
+                    said.iter().map(|(sequence, _)| *sequence).min().expect("somebody has said so");
+                let in_place = said.into_iter().flat_map(|(_, services)| services).collect();
+                self.heard.insert(id, Heard { accepted, in_place });
+            }
         }
     }
 }
@@ -230,6 +260,48 @@ fn a_removed_service_leaves_a_tombstone_in_each_group_that_had_it_and_in_no_othe
     assert_eq!(fleet.body("a").1.tombstones, [tombstone("edge", 2)]);
     fleet.publish(&intent(&[("all", "", 1, 1), ("edge", "tier=edge", 2, 1)]), |_| true);
     assert_eq!(fleet.body("a").1.tombstones, [tombstone("edge", 9)]);
+}
+
+#[test]
+fn a_tombstone_leaves_when_every_cluster_of_the_group_has_said_that_its_service_is_gone() {
+    let mut fleet = harbour();
+    fleet.sequence = fleet.now * 1000;
+    let core = ("core", "tier=core", 1, 1);
+    let [both, one] = [("edge", "tier=edge", 2, 1), ("x", "tier=edge", 3, 1)].map(|of| intent(&[core, of]));
+    let everybody = ["a", "b"].map(name);
+    let heard = |fleet: &mut Fleet| {
+        everybody.iter().for_each(|cluster| fleet.report(cluster));
+        fleet.hear();
+    };
+    fleet.publish(&both, |_| true);
+    everybody.iter().for_each(|cluster| fleet.poll(cluster));
+    fleet.publish(&one, |_| true);
+    fleet.poll(&name("a"));
+    fleet.now += 20 * DAY;
+    heard(&mut fleet);
+    fleet.publish(&one, |_| true);
+    assert_eq!(fleet.body("a").1.tombstones, [tombstone("edge", 2)], "b has not heard of it");
+    everybody.iter().for_each(|cluster| fleet.poll(cluster));
+    // Now all have, but one of them could not delete it yet.
+    let stuck = fleet.sites.get_mut(&name("b")).expect("enrolled");
+    stuck.services.insert(name("edge"), 2);
+    fleet.now += 20 * DAY;
+    heard(&mut fleet);
+    fleet.publish(&one, |_| true);
+    assert_eq!(fleet.body("a").1.tombstones, [tombstone("edge", 2)], "it is in place at b");
+    everybody.iter().for_each(|cluster| fleet.poll(cluster));
+    heard(&mut fleet);
+    assert_eq!(fleet.publish(&one, |_| true), (0, 0), "no body is written for it");
+    fleet.now += 20 * DAY;
+    fleet.publish(&one, |_| true);
+    assert_eq!(fleet.body("a").1.tombstones, []);
+    // What came and went since has to be heard of anew, although nobody has said that he has it.
+    fleet.publish(&intent(&[core, ("late", "tier=edge", 4, 1)]), |_| true);
+    fleet.now += 20 * DAY;
+    fleet.publish(&intent(&[core]), |_| true);
+    fleet.now += 20 * DAY;
+    fleet.publish(&intent(&[core]), |_| true);
+    assert_eq!(fleet.body("a").1.tombstones, [tombstone("late", 4), tombstone("x", 3)]);
 }
 
 #[test]
@@ -312,7 +384,8 @@ fn a_new_epoch_or_key_signs_what_it_concerns() {
     fleet.members.get_mut(&name("a")).expect("enrolled").key = key;
     assert_eq!(fleet.publish(&intent, |_| true), (0, 1));
     let stamp = Stamp { epoch: 2, sequence: 1000, now: fleet.now };
-    let publication = partition(&fleet.table, (&intent, Scope::Everything), &fleet.members, stamp);
+    let of = (&fleet.members, &fleet.heard);
+    let publication = partition(&fleet.table, (&intent, Scope::Everything), of, stamp);
     assert_eq!((publication.groups.len(), publication.rosters.len()), (1, 4));
 }
 
@@ -334,6 +407,10 @@ enum Event {
     Poll {
         cluster: u8,
     },
+    /// A publisher hears what all have said; some have said it just now: bit n for cluster n.
+    Hear {
+        reported: u8,
+    },
     /// A publication, of which only some rosters are written: bit n for cluster n.
     Publish {
         written: u8,
@@ -353,6 +430,8 @@ fn event() -> impl Strategy<Value = Event> {
         (0..4u8).prop_map(|service| Event::Remove { service }),
         (0..4u8, 0..6u8).prop_map(|(cluster, labels)| Event::Label { cluster, labels }),
         (0..4u8).prop_map(|cluster| Event::Poll { cluster }),
+        any::<u8>().prop_map(|reported| Event::Hear { reported }),
+        Just(Event::Hear { reported: 255 }),
         any::<u8>().prop_map(|written| Event::Publish { written }),
         Just(Event::Publish { written: 255 }),
         (0..20u8).prop_map(|days| Event::Wait { days }),
@@ -395,6 +474,11 @@ proptest! {
                     fleet.enrol(CLUSTERS[usize::from(cluster)], LABELS[usize::from(labels)]);
                 }
                 Event::Poll { cluster } => fleet.poll(&name(CLUSTERS[usize::from(cluster)])),
+                Event::Hear { reported } => {
+                    let says = |n: &usize| reported >> n & 1 == 1;
+                    (0..CLUSTERS.len()).filter(says).for_each(|n| fleet.report(&name(CLUSTERS[n])));
+                    fleet.hear();
+                }
                 Event::Publish { written } => {
                     let is_written = |cluster: &Name| {
                         CLUSTERS.iter().position(|c| *c == cluster.as_str()).is_some_and(|n| written >> n & 1 == 1)
