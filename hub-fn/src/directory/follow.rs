@@ -3,17 +3,21 @@
 use std::time::{Duration, Instant};
 
 use farshore_shared::digest::Digest;
+use farshore_shared::exit::chain;
 use futures::future::try_join_all;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::memory::{Directory, Log};
-use super::read::{DirectoryError, Reader};
+use super::read::{DirectoryError, Part, Reader};
 use crate::record::{DirectoryHead, LogPart, Manifest};
 
 /// How often the head is read, at least.
 const HEAD_EVERY: Duration = Duration::from_secs(30);
 /// How many parts of the log are read at once by whoever is far behind.
 const WINDOW: u64 = 32;
+
+/// How long a damaged part of the log is read again before it is passed over.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How far the directory was read.
 #[derive(Debug, Default)]
@@ -24,6 +28,29 @@ pub(crate) struct Progress {
     position: u64,
     /// That part, if it was read: a record from a backup has another one under its number.
     last: Option<Digest>,
+    /// The part that is damaged, and since when it is.
+    damaged: Option<(u64, Instant)>,
+}
+
+impl Progress {
+    /// Whether a damaged part may be read well yet: a bucket may answer wrongly for a moment. One that stays so
+    /// is passed over, so that it stops nobody; what it said comes with the next snapshot.
+    fn waits_for(&mut self, position: u64, failure: &DirectoryError) -> bool {
+        match self.damaged {
+            Some((known, since)) if known == position => {
+                let waits = since.elapsed() < PATIENCE;
+                if !waits {
+                    error!(position, "damaged part of the directory's log is passed over");
+                }
+                waits
+            }
+            _ => {
+                warn!(error = %chain(failure), "a part of the directory's log cannot be read");
+                self.damaged = Some((position, Instant::now()));
+                true
+            }
+        }
+    }
 }
 
 /// How far a look reaches.
@@ -102,13 +129,16 @@ impl Directory {
         if progress.head.as_ref().is_some_and(|head| progress.position <= head.position) {
             return Ok(false);
         }
-        let found = reader.log(progress.position).await?;
-        let Some(found) = found else {
-            // Unless it is in the snapshot that we are about to take.
-            let head = reader.head().await?;
-            return Ok(head.is_none_or(|(head, _)| head.position < progress.position));
-        };
-        Ok(digest(&found) != last)
+        match reader.part(progress.position).await? {
+            Part::Absent => {
+                // Unless it is in the snapshot that we are about to take.
+                let head = reader.head().await?;
+                Ok(head.is_none_or(|(head, _)| head.position < progress.position))
+            }
+            // Damaged since: what it said is known.
+            Part::Damaged(_) => Ok(false),
+            Part::Read(found) => Ok(digest(&found) != last),
+        }
     }
 
     /// Takes every part that there is; one at a time, unless there are many.
@@ -116,9 +146,19 @@ impl Directory {
         let mut window = 1;
         loop {
             let first = progress.position + 1;
-            let parts = try_join_all((first..first + window).map(|position| reader.log(position))).await?;
+            let parts = try_join_all((first..first + window).map(|position| reader.part(position))).await?;
             for part in parts {
-                let Some(part) = part else { return Ok(()) };
+                let part = match part {
+                    Part::Absent => return Ok(()),
+                    Part::Damaged(failure) if progress.waits_for(progress.position + 1, &failure) => {
+                        return Ok(());
+                    }
+                    Part::Damaged(_) => {
+                        (progress.position, progress.last) = (progress.position + 1, None);
+                        continue;
+                    }
+                    Part::Read(part) => part,
+                };
                 (progress.position, progress.last) = (part.position, Some(digest(&part)));
                 for entry in part.entries {
                     self.take(part.position, entry);

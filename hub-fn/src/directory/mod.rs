@@ -16,6 +16,6 @@ pub(crate) use follow::{Progress, Reach};
 pub use memory::Counts;
 pub(crate) use memory::{Directory, Shelves};
 
-pub use read::{DirectoryError, Reader, encode_manifest, encode_shard};
+pub use read::{DirectoryError, Part, Reader, encode_manifest, encode_shard};
 pub(crate) use slots::{Known, Place, Remembered, RosterMark, Short, epoch};
 pub use write::{Standing, write_shards, write_snapshot};

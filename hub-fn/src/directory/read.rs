@@ -42,6 +42,17 @@ pub enum DirectoryError {
     },
 }
 
+/// What is at one number of the log.
+#[derive(Debug)]
+pub enum Part {
+    /// Nothing: nobody has written it yet, or it was collected.
+    Absent,
+    /// Something that is not what was written there.
+    Damaged(DirectoryError),
+    /// A part.
+    Read(LogPart),
+}
+
 /// Reads the directory of one fleet.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
@@ -76,6 +87,19 @@ impl<'a> Reader<'a> {
             return Err(DirectoryError::Damaged { key, why });
         }
         Ok(Some(part))
+    }
+
+    /// What is at one number of the log.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Objects`].
+    pub async fn part(&self, position: u64) -> Result<Part, DirectoryError> {
+        match self.log(position).await {
+            Ok(Some(part)) => Ok(Part::Read(part)),
+            Ok(None) => Ok(Part::Absent),
+            Err(error @ DirectoryError::Objects(_)) => Err(error),
+            Err(failure) => Ok(Part::Damaged(failure)),
+        }
     }
 
     /// The shards of a snapshot.

@@ -45,7 +45,11 @@ pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Reque
     let digest = digest.ok_or_else(|| denied("signature of the webhook is wrong".to_owned()))?;
     if hub.hooks.is_new(&source, digest).await {
         trace::hook(source.as_str());
-        pass_on(hub, source).await?;
+        if let Err(failure) = pass_on(hub, source.clone()).await {
+            // The Git server sends it again.
+            hub.hooks.forget(&source, digest).await;
+            return Err(failure.into());
+        }
     }
     Ok(json(StatusCode::ACCEPTED, &serde_json::json!({ "state": "the source is looked at" })))
 }

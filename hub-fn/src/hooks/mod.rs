@@ -93,6 +93,11 @@ impl Hooks {
         self.seen.entry(key).or_insert(()).await.is_fresh()
     }
 
+    /// Takes a body for new again: word of it could not be passed on.
+    pub async fn forget(&self, source: &Name, body: Digest) {
+        self.seen.invalidate(&Digest::of_parts([source.as_str().as_bytes(), body.as_bytes()])).await;
+    }
+
     /// What to do with word of a source at this time.
     pub fn pass(&self, source: &Name, now: Instant) -> Pass {
         self.pace().pass(source, now)

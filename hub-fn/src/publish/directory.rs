@@ -23,7 +23,7 @@ use farshore_shared::wire::UnixSeconds;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{error, info};
 
-use crate::directory::{DirectoryError, Reader, encode_manifest, encode_shard};
+use crate::directory::{DirectoryError, Part, Reader, encode_manifest, encode_shard};
 use crate::objects::{Condition, Objects, PutOutcome, Version};
 use crate::record::{self, DirectoryHead, Entry, LogPart, Manifest, ShardPart, ShardRef};
 
@@ -123,7 +123,7 @@ impl Directory {
         if self.position == snapshot_position(&self.snapshot) {
             return Ok(true);
         }
-        Ok(!matches!(passable(reader.log(self.position).await)?, Part::Absent))
+        Ok(!matches!(part(reader, self.position).await?, Part::Absent))
     }
 
     async fn read_log(&mut self, reader: &Reader<'_>, sink: Sink<'_>) -> Result<(), DirectoryError> {
@@ -131,12 +131,12 @@ impl Directory {
         let mut window = 1;
         loop {
             let next = self.position + 1;
-            let parts = stream::iter(next..next + window).map(|position| reader.log(position));
+            let parts = stream::iter(next..next + window).map(|position| part(reader, position));
             let parts = parts.buffered(IN_FLIGHT).collect::<Vec<_>>().await;
             for part in parts {
-                match passable(part)? {
+                match part? {
                     Part::Absent => return Ok(()),
-                    Part::Damaged => {}
+                    Part::Damaged(_) => {}
                     Part::Read(part) => {
                         self.entries += part.entries.len();
                         part.entries.into_iter().for_each(&mut *sink);
@@ -222,9 +222,9 @@ impl Directory {
         let after = snapshot_position(&self.snapshot);
         let mut newest = BTreeMap::new();
         for position in after + 1..=self.position {
-            match passable(reader.log(position).await)? {
+            match part(&reader, position).await? {
                 Part::Read(part) => part.entries.into_iter().for_each(|entry| note(&mut newest, entry)),
-                Part::Damaged => {}
+                Part::Damaged(_) => {}
                 // Another publisher has made a snapshot, and this part was collected.
                 Part::Absent => return Ok(()),
             }
@@ -289,24 +289,13 @@ pub fn note(newest: &mut BTreeMap<Name, Entry>, entry: Entry) {
     }
 }
 
-/// What is at one number of the log.
-enum Part {
-    Absent,
-    Damaged,
-    Read(LogPart),
-}
-
-/// One damaged part must not stop everything.
-fn passable(read: Result<Option<LogPart>, DirectoryError>) -> Result<Part, DirectoryError> {
-    match read {
-        Ok(Some(part)) => Ok(Part::Read(part)),
-        Ok(None) => Ok(Part::Absent),
-        Err(error @ DirectoryError::Objects(_)) => Err(error),
-        Err(failure) => {
-            error!(error = %chain(&failure), "a part of the directory's log is passed over");
-            Ok(Part::Damaged)
+/// What is at one number of the log. One damaged part must not stop everything.
+async fn part(reader: &Reader<'_>, position: u64) -> Result<Part, DirectoryError> {
+    reader.part(position).await.inspect(|part| {
+        if let Part::Damaged(failure) = part {
+            error!(error = %chain(failure), "a part of the directory's log is passed over");
         }
-    }
+    })
 }
 
 /// Cuts entries into parts whose size a reader accepts.

@@ -135,7 +135,8 @@ impl<'a> Collector<'a> {
         }
         let Some(survey) = Survey::take(self.objects, self.trust).await? else { return Ok(round) };
         round.unneeded = self.unneeded(&survey).await?;
-        let due = self.mark(&mut round.unneeded, now).await?;
+        let mut due = self.mark(&mut round.unneeded, now).await?;
+        due.sort_by_key(|found| found.kind != Kind::Mirror);
         for part in due.chunks(CLAIMED_AT_ONCE).take(CLAIMS) {
             let (claim, version) = Claim::load(&**self.objects).await?;
             let is_free = claim.keys.is_empty();
@@ -164,10 +165,15 @@ impl<'a> Collector<'a> {
             doomed.iter().filter_map(|found| found.kind.pointer(&found.key)).collect();
         if let Some(survey) = self.fence(&pointers, director, now).await? {
             let is_unneeded = |found: &&Found| survey.needed.unneeded(&found.key, &self.rules).is_some();
-            let deletions = doomed.iter().filter(is_unneeded).map(|found| self.delete_one(found, started));
-            let mut deletions = stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
-            while let Some(found) = deletions.try_next().await? {
-                round.deleted.push(found);
+            // What lists others goes before them: whoever is cut in between leaves nothing that lists what is gone.
+            let (lists, listed): (Vec<&Found>, Vec<&Found>) =
+                doomed.iter().filter(is_unneeded).partition(|found| found.kind == Kind::Mirror);
+            for batch in [lists, listed] {
+                let deletions = batch.into_iter().map(|found| self.delete_one(found, started));
+                let mut deletions = stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
+                while let Some(found) = deletions.try_next().await? {
+                    round.deleted.push(found);
+                }
             }
         }
         // A claim that was taken over meanwhile is not ours to release.

@@ -15,7 +15,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use moka::future::Cache;
 use tokio::sync::Mutex;
 
-use crate::directory::{DirectoryError, Reader};
+use crate::directory::{DirectoryError, Part, Reader};
 use crate::objects::{Key, ObjectsError};
 use crate::record::{self, DirectoryHead, Entry, Manifest, RosterRef, ShardRef};
 use crate::view::{View, ViewError};
@@ -133,9 +133,14 @@ impl Roll {
                 Snapshot { head, manifest, position, newer: BTreeMap::new() }
             }
         };
-        while let Some(part) = reader.log(now.position + 1).await? {
+        loop {
+            match reader.part(now.position + 1).await? {
+                Part::Absent => break,
+                // Publisher and replicas say so.
+                Part::Damaged(_) => {}
+                Part::Read(part) => part.entries.into_iter().for_each(|entry| now.note(entry)),
+            }
             now.position += 1;
-            part.entries.into_iter().for_each(|entry| now.note(entry));
         }
         if now.head.is_none() && now.position == 0 {
             // A record from before there was a directory.

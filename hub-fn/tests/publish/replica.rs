@@ -435,6 +435,25 @@ async fn an_object_that_is_not_what_its_name_says_is_believed_by_nobody_and_bloc
 }
 
 #[tokio::test]
+async fn a_part_of_the_log_that_is_damaged_stops_no_replica_and_counts_once_it_is_read() {
+    let fleet = Fleet::of(2).await;
+    let hub = fleet.replica();
+    assert_eq!(fleet.poll(&hub, 0).await, StatusCode::NOT_MODIFIED);
+    fleet.append(1, vec![fleet.entry(0, SEQUENCE + 1, None)]).await;
+    fleet.watcher.answer(record::directory_log(1), noise());
+    let new = fleet.replica();
+    for replica in [&hub, &new] {
+        replica.view.publication(Freshness::Now).await.expect("the rest of the record is good");
+        assert_eq!(fleet.poll(replica, 1).await, StatusCode::NOT_MODIFIED);
+    }
+    fleet.watcher.answer_as_it_is();
+    for replica in [&hub, &new] {
+        replica.view.publication(Freshness::Now).await.expect("a good record");
+        assert_eq!(fleet.poll(replica, 0).await, StatusCode::UNAUTHORIZED, "it was removed in that part");
+    }
+}
+
+#[tokio::test]
 async fn a_bucket_that_shows_what_was_there_before_takes_no_site_back() {
     let fleet = Fleet::of(2).await;
     let head = async |key: &Key| fleet.disk.get(key, 1 << 20).await.expect("a disk").expect("it is there");
