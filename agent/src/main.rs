@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use farshore_agent::config::AgentArgs;
+use farshore_agent::health::rules;
 use farshore_shared::exit::{Exit, chain};
 
 /// The Farshore agent: keeps a site at its last accepted state, hub or no hub.
@@ -16,6 +17,9 @@ struct Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    if rules::is_asked(std::env::args_os().nth(1).as_deref()) {
+        return rules::answer();
+    }
     let command = Command::parse();
     farshore_shared::logs::start();
     let exit: Exit = match farshore_agent::agent::run(command.agent).await {

@@ -143,6 +143,16 @@ impl Manifest {
         entry(metadata, "annotations", CLUSTER_ANNOTATION, &owner.cluster);
     }
 
+    /// Puts an annotation on it.
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        let metadata = field(&mut self.body, "metadata");
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        if !annotations.is_object() {
+            *annotations = Value::Object(Map::new());
+        }
+        annotations[key] = value.into();
+    }
+
     /// The digest of the whole document: equal digests need no apply.
     ///
     /// # Panics

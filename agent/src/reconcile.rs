@@ -3,26 +3,34 @@
 //! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
 //! tells of every pass by an `mpsc` channel.
 
+mod arrange;
+mod rollouts;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use farshore_shared::clock;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
+use farshore_shared::wire::{Artifact, FailedRevision, OnFailure, ServiceEntry, ServiceState, ServiceStatus};
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
+use crate::health::rules::Judges;
+use crate::object::{BadManifest, Manifest, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
+use crate::rollout::Verdict;
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
-use crate::target::{ObjectError, Retry, Target};
+use crate::target::{ObjectError, Target};
 use crate::verify::Documents;
-use status::{FAILURES_TOLD, blank, fill, holds, short, waiting};
+use crate::waves::Occasion;
+use arrange::{Ready, Sight, arrange};
+use rollouts::{Logs, Rollouts};
+use status::{FAILURES_TOLD, blank, fill, holds, short, under_way, waiting};
 
 /// What is to be enforced.
 #[derive(Debug, Clone)]
@@ -31,6 +39,15 @@ pub struct Orders {
     pub documents: Option<Arc<Documents>>,
     /// Whether anything may be removed.
     pub prune: Prune,
+}
+
+/// Which services a pass looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Everything,
+    /// Those that are not as they shall be yet.
+    Unfinished,
 }
 
 /// What one pass found and did.
@@ -44,6 +61,8 @@ pub struct Pass {
     pub holds: Option<farshore_shared::wire::Holds>,
     /// Whether the target answered.
     pub reached: bool,
+    /// Whether there is something to do at once: a revision was given up in this pass.
+    pub again: bool,
     /// The poll interval that the documents ask for, in seconds.
     pub poll_seconds: Option<u64>,
 }
@@ -74,6 +93,11 @@ pub struct Reconciler<T> {
     tools: Tools,
     rendered: BTreeMap<Name, Rendered>,
     repairs: BTreeMap<Name, u64>,
+    rollouts: Rollouts,
+    /// Every service as the last pass left it.
+    last: BTreeMap<Name, ServiceStatus>,
+    /// Whether a revision was given up in this pass.
+    again: bool,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
 }
@@ -93,8 +117,16 @@ impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        let (rendered, repairs) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, target, cluster, tools, rendered, repairs, silent: None }
+        let (rendered, repairs, last) = Default::default();
+        let rollouts = Rollouts::default();
+        Self { store, target, cluster, tools, rendered, repairs, rollouts, last, again: false, silent: None }
+    }
+
+    /// The same with another program that evaluates rules of health.
+    #[must_use]
+    pub fn judged_by(mut self, judges: Judges) -> Self {
+        self.rollouts.judges = judges;
+        self
     }
 
     /// Looks at every service once, and repairs what is not as it should be.
@@ -102,10 +134,20 @@ impl<T: Target> Reconciler<T> {
     /// # Errors
     /// [`StoreError`] when the state folder cannot be read at all.
     pub async fn pass(&mut self, orders: &Orders) -> Result<Pass, StoreError> {
+        self.pass_over(orders, Extent::Everything).await
+    }
+
+    /// Looks at the services of an extent; what is said of the others is what the last pass found.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the state folder cannot be read at all.
+    pub async fn pass_over(&mut self, orders: &Orders, extent: Extent) -> Result<Pass, StoreError> {
         let held = orders.documents.as_deref();
         let poll_seconds = held.map(|documents| documents.group.poll_seconds);
         let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
         let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
+        pass.alarms.extend(self.rollouts.refresh(&self.store)?);
+        let given_up = self.rollouts.given_up();
         let content = self.store.content().present()?;
         let documents = held.map(|documents| (&documents.roster, &documents.group));
         let holding = Holding {
@@ -114,11 +156,13 @@ impl<T: Target> Reconciler<T> {
             healthy: &healthy,
             in_place: &in_place,
             content: &content,
+            given_up: &given_up,
         };
         let work = decide::decide(&holding);
         let ready = self.target.ready().await;
         self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
         if let Err(unreachable) = ready {
+            self.rollouts.pause();
             pass.services = work.iter().map(|work| waiting(work, &unreachable.to_string())).collect();
             return Ok(pass);
         }
@@ -128,12 +172,17 @@ impl<T: Target> Reconciler<T> {
         let (mut done, mut now_healthy) = (BTreeSet::new(), healthy.clone());
         for work in work {
             let work = decide::after_dependencies(&holding, work, &done);
-            let status = self.one(&work, &site, &holding, &mut now_healthy).await;
+            let status = match self.known(&work, extent) {
+                Some(status) => status,
+                None => self.one(&work, &site, &holding, &mut now_healthy).await,
+            };
             if status.state == ServiceState::Applied {
                 done.insert(status.name.clone());
             }
             pass.services.push(status);
         }
+        pass.again = std::mem::take(&mut self.again);
+        self.last = pass.services.iter().map(|status| (status.name.clone(), status.clone())).collect();
         if now_healthy != healthy
             && let Err(error) = self.store.save_healthy(&now_healthy)
         {
@@ -142,6 +191,16 @@ impl<T: Target> Reconciler<T> {
         }
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pass)
+    }
+
+    /// What the last pass found of a service that is not in the extent of this one.
+    fn known(&self, work: &Work, extent: Extent) -> Option<ServiceStatus> {
+        let Work::Enforce(enforce) = work else { return None };
+        let last = self.last.get(&enforce.entry.name)?;
+        let is_calm =
+            matches!(last.state, ServiceState::Applied | ServiceState::Held) && last.progress.is_none();
+        (extent == Extent::Unfinished && is_calm && last.commit == enforce.entry.revision.commit)
+            .then(|| last.clone())
     }
 
     fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
@@ -189,15 +248,16 @@ impl<T: Target> Reconciler<T> {
     ) -> ServiceStatus {
         match work {
             Work::Enforce(enforce) => {
-                let status = match self.enforce(enforce, site, holding.prune).await {
-                    Ok(status) => status,
-                    Err(why) => self.keep(enforce, &why, site, holding).await,
+                let (status, is_healthy) = match self.enforce(enforce, site, holding).await {
+                    Ok(done) => done,
+                    Err(why) => (self.keep(enforce, &why, site, holding).await, false),
                 };
-                if status.state == ServiceState::Applied {
+                if is_healthy {
                     let Enforce { entry, revision, .. } = &**enforce;
                     let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
                     let was = Healthy { artifact, commit, revision: *revision, entry: entry.to_value() };
                     healthy.insert(entry.name.clone(), was);
+                    self.rollouts.arrived(&entry.name);
                 }
                 status
             }
@@ -206,6 +266,7 @@ impl<T: Target> Reconciler<T> {
                 if status.state == ServiceState::Applied {
                     healthy.remove(name);
                     self.rendered.remove(name);
+                    self.rollouts.forget(&self.store, name);
                 }
                 status
             }
@@ -232,44 +293,123 @@ impl<T: Target> Reconciler<T> {
         if kept.revision == *revision {
             return status;
         }
-        if let Ok(done) = self.enforce(&kept, site, holding.prune).await {
+        if let Ok((done, _)) = self.enforce(&kept, site, holding).await {
             let message = kept.note.as_deref().map_or(status.message, short);
             status = ServiceStatus { state: ServiceState::Failed, message, ..done };
         }
         status
     }
 
-    /// Brings a service to what an entry renders to; or says why it does not render.
+    /// Brings a service to what an entry renders to, as far as its health allows, and says whether it is
+    /// healthy in it; or says why it does not render.
     async fn enforce(
         &mut self,
         enforce: &Enforce,
         site: &Site,
-        prune: Prune,
-    ) -> Result<ServiceStatus, String> {
-        let Enforce { entry, revision, note } = enforce;
+        holding: &Holding<'_>,
+    ) -> Result<(ServiceStatus, bool), String> {
+        let Enforce { entry, revision, note, .. } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
         self.render(entry, *revision, site).await?;
-        let rendered = &self.rendered[&entry.name];
-        let mut desired = Desired {
-            manifests: rendered.manifests.clone(),
-            completeness: rendered.completeness(),
-            removal: decide::removal(enforce, prune),
-            revision: Some((*revision, entry.incarnation)),
-        };
-        let doubles = take_doubles(&mut desired);
-        match self.apply(&entry.name, desired).await {
-            Ok(mut outcome) => {
+        let healthy = holding.healthy.get(&entry.name).map(|healthy| healthy.revision);
+        let mut ready = self.arrange(enforce, healthy);
+        ready.desired.removal = decide::removal(enforce, holding.prune);
+        ready.desired.revision = Some((*revision, entry.incarnation));
+        let failures = ready.failures.clone();
+        // What was healthy in this revision is enforced whole, and so is what is only kept.
+        let is_under_way = healthy != Some(*revision) && note.is_none() && self.target.shows_health();
+        match self.bring(enforce, ready, is_under_way).await {
+            Ok((mut outcome, verdict)) => {
+                outcome.healthy &= failures.is_empty();
+                outcome.failures.extend(failures);
                 let rendered = &self.rendered[&entry.name];
-                outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
+                outcome.healthy &= rendered.mistakes.is_empty();
                 fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
                 self.tell(&entry.name, &outcome, &rendered.mistakes);
                 let repairs = self.repairs.entry(entry.name.clone()).or_default();
                 *repairs += outcome.repaired as u64;
                 status.repairs = *repairs;
+                let can_go_back = healthy.is_some_and(|healthy| healthy != *revision);
+                self.conclude(enforce, verdict, can_go_back, &mut status);
+                Ok((status, outcome.healthy && note.is_none()))
             }
-            Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
+            Err(error) => {
+                (status.state, status.message) = (ServiceState::Failed, short(&chain(&error)));
+                Ok((status, false))
+            }
         }
-        Ok(status)
+    }
+
+    /// What is to be done with what a service rendered to.
+    fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>) -> Ready {
+        let rendered = &self.rendered[&enforce.entry.name];
+        let occasion = if healthy.is_some() { Occasion::Upgrade } else { Occasion::Install };
+        let sight = if self.target.shows_health() { Sight::Seeing } else { Sight::Blind };
+        let (manifests, completeness) = (rendered.manifests.clone(), rendered.completeness());
+        let mut ready = arrange(manifests, completeness, occasion, sight, &enforce.entry.health);
+        ready.failures.extend(rendered.failures.iter().cloned());
+        ready
+    }
+
+    /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
+    async fn bring(
+        &mut self,
+        enforce: &Enforce,
+        ready: Ready,
+        is_under_way: bool,
+    ) -> Result<(Outcome, Option<Verdict>), StoreError> {
+        let Enforce { entry, revision, .. } = enforce;
+        let Ready { desired, seats, hooks, failures } = ready;
+        let mut inventory = self.store.inventory(&entry.name)?.good().unwrap_or_default();
+        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
+        let ledger = Inventories { store: &self.store, service: &entry.name };
+        let logs = Logs { store: &self.store, service: &entry.name };
+        let mistakes = &self.rendered[&entry.name].mistakes;
+        let mut course = is_under_way.then(|| self.rollouts.course(entry, *revision, &logs));
+        if let Some(course) = &mut course {
+            (course.seats, course.hooks) = (seats, hooks);
+            let failed = failures.iter().map(|error| (error.key.to_string(), error.message.clone()));
+            let unread = mistakes.iter().map(|mistake| (mistake.origin.clone(), mistake.why.clone()));
+            course.blemishes = failed.chain(unread).collect();
+        }
+        let (target, inventory) = (&self.target, &mut inventory);
+        let outcome = apply::enforce(target, &owner, desired, inventory, &ledger, course.as_mut()).await?;
+        Ok((outcome, course.and_then(|course| course.verdict)))
+    }
+
+    /// Says how far a service is on its way, and gives its revision up where that is wanted.
+    fn conclude(
+        &mut self,
+        enforce: &Enforce,
+        verdict: Option<Verdict>,
+        can_go_back: bool,
+        status: &mut ServiceStatus,
+    ) {
+        let Enforce { entry, revision, instead_of, .. } = enforce;
+        if let Some(verdict) = &verdict {
+            under_way(status, verdict);
+        }
+        if let Some(failed) = instead_of {
+            status.state = ServiceState::Failed;
+            status.failed_revision = Some(failed.clone());
+        }
+        status.checks = self.rollouts.checks(&entry.name, *revision, instead_of.is_some());
+        let Some(Verdict::Failed(progress)) = verdict else { return };
+        if entry.on_failure != OnFailure::Revert {
+            return;
+        }
+        if !can_go_back {
+            status.message = short(&format!("{}; nothing was healthy here before", status.message));
+            return;
+        }
+        let why = short(&format!("{}: {}", progress.object, progress.why));
+        let failed = FailedRevision { commit: entry.revision.commit.clone(), why, at: clock::now() };
+        warn!(service = %entry.name, commit = %failed.commit, "the revision is given up: {}", failed.why);
+        match self.rollouts.give_up(&self.store, &entry.name, *revision, failed) {
+            Ok(()) => self.again = true,
+            // Without a record a reboot would try it again: first the record, then the way back.
+            Err(error) => status.message = short(&chain(&error)),
+        }
     }
 
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
@@ -279,6 +419,8 @@ impl<T: Target> Reconciler<T> {
             completeness: Completeness::Complete,
             removal: Removal::Tombstone,
             revision: None,
+            aside: BTreeSet::new(),
+            once: BTreeSet::new(),
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
@@ -297,7 +439,7 @@ impl<T: Target> Reconciler<T> {
         let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let ledger = Inventories { store: &self.store, service };
-        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger).await
+        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger, None).await
     }
 
     /// Renders unless that has been done for this revision and everything found its place.
@@ -370,26 +512,6 @@ async fn unpacked(content: Content, artifact: &Artifact) -> Result<render::Conte
     };
     // Large ones take long: the hub and the API are heard meanwhile.
     tokio::task::spawn_blocking(read).await.map_err(|error| chain(&error))?
-}
-
-/// Two manifests for one object: neither is applied, for nobody said which one is meant.
-fn take_doubles(desired: &mut Desired) -> Vec<ObjectError> {
-    let mut origins: BTreeMap<ObjectKey, Vec<String>> = BTreeMap::new();
-    for manifest in &desired.manifests {
-        origins.entry(manifest.key.clone()).or_default().push(manifest.origin.clone());
-    }
-    origins.retain(|_, origins| origins.len() > 1);
-    if origins.is_empty() {
-        return vec![];
-    }
-    desired.manifests.retain(|manifest| !origins.contains_key(&manifest.key));
-    desired.completeness = Completeness::Partial;
-    let error = |(key, origins): (ObjectKey, Vec<String>)| ObjectError {
-        key,
-        message: format!("two manifests describe it ({}): keep one", origins.join(" and ")),
-        retry: Retry::Pointless,
-    };
-    origins.into_iter().map(error).collect()
 }
 
 #[cfg(test)]

@@ -31,9 +31,14 @@ mod validate;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use farshore_agent::health::rules;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // The agent evaluates rules of health in a process of its own: this program again.
+    if rules::is_asked(std::env::args_os().nth(1).as_deref()) {
+        return rules::answer();
+    }
     let farshore = command::Farshore::parse();
     farshore_shared::logs::start();
     farshore.run().await.unwrap_or_else(|failure| failure.tell()).into()

@@ -1,6 +1,8 @@
+mod rollouts;
+
 use std::fs;
 
-use farshore_shared::wire::{Group, PruneBudget, Renderer, Revision};
+use farshore_shared::wire::{Group, OnFailure, PruneBudget, Renderer, Revision};
 
 use super::*;
 use crate::target::memory::Memory;
@@ -50,6 +52,9 @@ impl Case {
             namespace: Some("shop".into()),
             depends_on: vec![],
             prune: PruneBudget::default(),
+            health: vec![],
+            timeout_seconds: None,
+            on_failure: OnFailure::Hold,
             critical: vec![],
         }
     }

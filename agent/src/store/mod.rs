@@ -6,6 +6,7 @@
 //! - [`slots`]: the two slots of accepted documents.
 //! - [`content`]: artifacts by digest, whole and partial.
 //! - [`records`]: what was last healthy, and the inventory of each service.
+//! - [`rollouts`]: what has run in a revision, what was given up, and what somebody at the site asks.
 //! - [`outbox`]: reports that have not arrived yet.
 //!
 //! Absent, corrupt and good are three states with three reactions: see [`Found`]. Content is written
@@ -23,6 +24,7 @@ pub mod files;
 pub mod identity;
 pub mod outbox;
 pub mod records;
+pub mod rollouts;
 pub mod slots;
 pub mod trust;
 

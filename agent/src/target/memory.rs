@@ -23,6 +23,10 @@ pub(crate) struct Inner {
     pub(crate) objects: BTreeMap<ObjectKey, (u64, Value)>,
     /// Names of objects that can neither be applied nor deleted.
     pub(crate) refused: BTreeSet<String>,
+    /// What controllers say of objects, by name.
+    pub(crate) statuses: BTreeMap<String, Value>,
+    /// What Jobs have printed, by name.
+    pub(crate) logs: BTreeMap<String, String>,
     /// Why the target does not answer, while it does not.
     pub(crate) silent: Option<String>,
     /// What was done, in order.
@@ -125,6 +129,31 @@ impl Target for Memory {
         // The power may go when it is done and nobody has heard of it.
         yield_now().await;
         Ok(applied)
+    }
+
+    fn shows_health(&self) -> bool {
+        true
+    }
+
+    async fn inspect(
+        &self,
+        _owner: &Owner,
+        key: &ObjectKey,
+        _version: &str,
+    ) -> Result<Option<Value>, ObjectError> {
+        yield_now().await;
+        let mut inner = self.inner();
+        inner.log.push(format!("inspect {}", key.name));
+        Ok(inner.objects.get(key).map(|(_, body)| {
+            let mut body = body.clone();
+            body["status"] = inner.statuses.get(&key.name).cloned().unwrap_or_default();
+            body
+        }))
+    }
+
+    async fn log_tail(&self, _owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
+        yield_now().await;
+        Ok(self.inner().logs.get(&key.name).cloned().unwrap_or_default())
     }
 
     async fn delete(&self, owner: &Owner, item: &Item) -> Result<Deleted, ObjectError> {

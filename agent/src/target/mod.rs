@@ -16,6 +16,7 @@ pub(crate) mod memory;
 use std::future::Future;
 
 use farshore_shared::digest::Digest;
+use serde_json::Value;
 
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
@@ -57,6 +58,34 @@ pub trait Target: Send + Sync + 'static {
     /// Deletes one listed object: only with the UID that was listed and our mark on it.
     fn delete(&self, owner: &Owner, item: &Item)
     -> impl Future<Output = Result<Deleted, ObjectError>> + Send;
+
+    /// Whether anything can be seen of how objects are. Where it cannot, an object is healthy once it is
+    /// written, and hooks are written like everything else.
+    fn shows_health(&self) -> bool {
+        false
+    }
+
+    /// One whole object, for a judgement of its health; none where nothing lives under its key.
+    fn inspect(
+        &self,
+        owner: &Owner,
+        key: &ObjectKey,
+        version: &str,
+    ) -> impl Future<Output = Result<Option<Value>, ObjectError>> + Send {
+        let _ = (owner, key, version);
+        async { Ok(None) }
+    }
+
+    /// The end of what a Job or a Pod printed last: more than `limit` bytes are of no use.
+    fn log_tail(
+        &self,
+        owner: &Owner,
+        key: &ObjectKey,
+        limit: usize,
+    ) -> impl Future<Output = Result<String, ObjectError>> + Send {
+        let _ = (owner, key, limit);
+        async { Ok(String::new()) }
+    }
 }
 
 /// What lives under a key.

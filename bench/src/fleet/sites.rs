@@ -155,6 +155,9 @@ impl Sites {
             objects: 1,
             failures: vec![],
             repairs: 0,
+            progress: None,
+            failed_revision: None,
+            checks: vec![],
         };
         let status = Status {
             cluster: fleet.name(number),

@@ -43,6 +43,9 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         objects: 3,
         failures: vec![],
         repairs: 1,
+        progress: None,
+        failed_revision: None,
+        checks: vec![],
     };
     let status = Status {
         cluster: name(called),

@@ -6,6 +6,7 @@ use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
 use super::fields::{Fields, Scribe, below, count, exact, items, json_map, pairs, parsed, text};
+use super::health;
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
 use super::mistake::known_words;
 use super::selector::{LabelSelector, Operator, Requirement, Test};
@@ -144,8 +145,23 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
     let clusters = spec.demand("clusters", right, scribe).and_then(|node| selector(node, scribe));
     let depends_on = spec.take("dependsOn").map(|node| dependencies(node, scribe)).unwrap_or_default();
     let prune = spec.take("prune").and_then(|node| prune(node, scribe));
+    let health = spec.take("health").map(|node| health::rules(node, scribe)).unwrap_or_default();
+    let timeout = spec.take("timeout").and_then(|node| exact(node, "spec.timeout", scribe));
+    let on_failure = spec.take("onFailure").and_then(|node| health::on_failure(node, scribe));
     spec.close(scribe);
-    Some(ServiceSpec { source: source?, path, renderer, namespace, clusters: clusters?, depends_on, prune })
+    let (source, clusters, on_failure) = (source?, clusters?, on_failure.unwrap_or_default());
+    Some(ServiceSpec {
+        source,
+        path,
+        renderer,
+        namespace,
+        clusters,
+        depends_on,
+        prune,
+        health,
+        timeout,
+        on_failure,
+    })
 }
 
 fn dependencies(node: &Node, scribe: &mut Scribe<'_>) -> Vec<Name> {

@@ -78,6 +78,11 @@ spec:
   dependsOn: web
   prune: {count: -1, percent: 101}
   prune: {}
+  timeout: 5
+  onFailure: rollback
+  health:
+    - {apiVersion: shop.example/v1, kind: Till, current: ' '}
+    - {kind: Till, ready: 'true'}
 ";
     let reading = read([("apps/shop.yaml", file)]);
     insta::assert_snapshot!(seen(&reading));
@@ -225,7 +230,9 @@ fn the_reader_and_the_types_agree_on_what_is_right() {
             "source": "fleet", "path": "x/y", "renderer": {"template": {"values": {"a": [1, 2.5, null, true, "on"]}}},
             "namespace": "n", "clusters": {"matchLabels": {"t": "e"}, "matchExpressions": [
                 {"key": "k", "operator": "NotIn", "values": ["a", "b"]}, {"key": "k", "operator": "Exists"}]},
-            "dependsOn": [], "prune": {"count": 3}}}),
+            "dependsOn": [], "prune": {"count": 3}, "timeout": "10m", "onFailure": "revert", "health": [
+                {"apiVersion": "shop.example/v1", "kind": "Till", "failed": "status.phase == 'Broken'",
+                 "current": "status.phase == 'Open'"}]}}),
         json!({"apiVersion": "farshore.dev/v1alpha1", "kind": "Service", "metadata": {"name": "b"},
                "spec": {"source": "fleet", "clusters": {}, "renderer": {"kustomize": {}}}}),
         json!({"apiVersion": "farshore.dev/v1alpha1", "kind": "Service", "metadata": {"name": "c"},

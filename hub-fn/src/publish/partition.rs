@@ -392,6 +392,9 @@ fn entry(name: &Name, service: &IntentService) -> Option<Value> {
         namespace: spec.namespace.as_ref().map(ToString::to_string),
         depends_on: spec.depends_on.clone(),
         prune: spec.prune.unwrap_or_default(),
+        health: spec.health.clone(),
+        timeout_seconds: spec.timeout.map(|timeout| timeout.duration().as_secs()),
+        on_failure: spec.on_failure,
         critical: vec![],
     };
     Some(entry.to_value())

@@ -89,6 +89,8 @@ pub(super) struct Request {
     accept: &'static str,
     content_type: &'static str,
     body: Bytes,
+    /// The largest answer, in bytes.
+    limit: usize,
 }
 
 /// The answer as a whole object.
@@ -142,8 +144,14 @@ impl Request {
         self
     }
 
+    /// Takes no larger answer than this, in bytes.
+    pub(super) fn at_most(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
     fn new(method: Method, target: String, accept: &'static str) -> Self {
-        Self { method, target, accept, content_type: "", body: Bytes::new() }
+        Self { method, target, accept, content_type: "", body: Bytes::new(), limit: ANSWER_LIMIT }
     }
 
     fn to_http(&self) -> Result<http::Request<Body>, http::Error> {
@@ -225,11 +233,12 @@ impl Connection {
     }
 
     async fn once(&self, request: &Request) -> Result<Bytes, Fault> {
+        let most = request.limit;
         let request =
             request.to_http().map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
         let response = self.client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
         let (head, body) = response.into_parts();
-        let limit = if head.status.is_success() { ANSWER_LIMIT } else { REFUSAL_LIMIT };
+        let limit = if head.status.is_success() { most } else { REFUSAL_LIMIT };
         let body = Limited::new(body, limit).collect().await.map_err(Fault::Cut)?.to_bytes();
         if head.status.is_success() {
             return Ok(body);

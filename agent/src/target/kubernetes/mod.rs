@@ -8,6 +8,7 @@
 //! - `connection`: the way to the API, bounded in time and bytes; `path`: addresses in it.
 //! - `discovery`: which kinds are served; `locate`: where a manifest belongs.
 //! - `observe`, `apply`, `delete`: what the port asks for; `usable`: what others need first.
+//! - `inspect`: whole objects, one at a time, while their health is waited for.
 //! - `metadata`: what is read of an object, and its fingerprint; `fault`: what a person is told.
 
 mod apply;
@@ -15,6 +16,7 @@ mod connection;
 mod delete;
 mod discovery;
 mod fault;
+mod inspect;
 mod locate;
 mod metadata;
 mod observe;
@@ -27,6 +29,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 pub use connection::{ConnectError, Options};
@@ -177,6 +180,24 @@ impl Target for Kubernetes {
         }
         let deleted = delete::delete(&self.connection, &self.discovery, owner, item).await;
         deleted.map_err(|complaint| complaint.about(&item.key))
+    }
+
+    fn shows_health(&self) -> bool {
+        true
+    }
+
+    async fn inspect(
+        &self,
+        _owner: &Owner,
+        key: &ObjectKey,
+        version: &str,
+    ) -> Result<Option<Value>, ObjectError> {
+        let seen = inspect::object(&self.connection, &self.discovery, key, version).await;
+        seen.map_err(|complaint| complaint.about(key))
+    }
+
+    async fn log_tail(&self, _owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
+        inspect::log_tail(&self.connection, key).await.map_err(|complaint| complaint.about(key))
     }
 }
 
