@@ -82,9 +82,12 @@ pub async fn enforce<T: Target>(
 ) -> Result<Outcome, StoreError> {
     let Desired { manifests, completeness, removal, revision, mut aside, once } = desired;
     let (manifests, unknown) = leave_made(target, owner, manifests, &once, &mut aside).await;
+    let before = inventory.clone();
     // What is not planned has not left either.
-    let (unplanned, planned) =
+    let (mut unplanned, planned): (Vec<Item>, Vec<Item>) =
         std::mem::take(&mut inventory.items).into_iter().partition(|item| aside.contains(&item.key));
+    // Nothing is demanded of it: whoever compares it with what was applied finds no drift.
+    unplanned.iter_mut().for_each(|item| (item.applied, item.fingerprint) = (None, None));
     inventory.items = planned;
     let live = target.observe(owner, &inventory.items).await;
     let rendered: BTreeSet<ObjectKey> = manifests.iter().map(|manifest| manifest.key.clone()).collect();
@@ -92,21 +95,14 @@ pub async fn enforce<T: Target>(
         plan(manifests, inventory, live, completeness, removal);
     let mut outcome = Outcome { objects: unchanged, held, failures, ..Outcome::default() };
     outcome.failures.extend(unknown);
-    let (mut applies, mut deletions) = (vec![], vec![]);
-    for operation in operations {
-        match operation {
-            Operation::Apply(manifest, cause) => applies.push((*manifest, cause)),
-            Operation::Delete(item) => deletions.push(*item),
-        }
-    }
-    inventory.items.extend::<Vec<Item>>(unplanned);
-    let before = inventory.clone();
+    let (applies, deletions) = sorted(operations);
+    inventory.items.extend(unplanned);
     list(inventory, applies.iter().map(|(manifest, _)| manifest));
     list(inventory, course.iter().flat_map(|course| &course.hooks).map(|hook| &hook.manifest));
+    let is_rendered = |key: &ObjectKey| rendered.contains(key) || aside.contains(key);
     if let Some((revision, incarnation)) = revision {
         inventory.incarnation = Some(incarnation);
-        let is_now = |key: &ObjectKey| rendered.contains(key) || aside.contains(key);
-        let now = inventory.items.iter_mut().filter(|item| is_now(&item.key));
+        let now = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
         now.for_each(|item| item.revision = Some(revision));
     }
     if *inventory != before {
@@ -115,15 +111,14 @@ pub async fn enforce<T: Target>(
     let listed = inventory.clone();
     let mut hands = Hands { target, owner, inventory, outcome: &mut outcome, removed: false };
     let reached = stages::run(&mut hands, applies, deletions, course).await;
-    let removed = hands.removed;
+    let is_removed = hands.removed && outcome.held.is_none() && completeness == Completeness::Complete;
     outcome.healthy = reached == Reached::Healthy && outcome.failures.is_empty();
-    let is_done = outcome.failures.is_empty() && outcome.held.is_none() && removed;
-    if is_done && completeness == Completeness::Complete {
+    if is_removed && outcome.failures.is_empty() {
         inventory.settled = revision.map(|(revision, _)| revision);
-        if outcome.healthy {
-            let proven = inventory.items.iter_mut().filter(|item| rendered.contains(&item.key));
-            proven.for_each(|item| item.proven = true);
-        }
+    }
+    if outcome.healthy {
+        let proven = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
+        proven.for_each(|item| item.proven = true);
     }
     if inventory.items.is_empty() && revision.is_none() {
         *inventory = Inventory::default();
@@ -132,6 +127,18 @@ pub async fn enforce<T: Target>(
         ledger.save(inventory)?;
     }
     Ok(outcome)
+}
+
+/// What is to be applied, and what is to be removed.
+fn sorted(operations: Vec<Operation>) -> (Vec<(Manifest, Cause)>, Vec<Item>) {
+    let (mut applies, mut deletions) = (vec![], vec![]);
+    for operation in operations {
+        match operation {
+            Operation::Apply(manifest, cause) => applies.push((*manifest, cause)),
+            Operation::Delete(item) => deletions.push(*item),
+        }
+    }
+    (applies, deletions)
 }
 
 /// The manifests that are to be applied: of those that are only made where they are missing, what is there

@@ -4,18 +4,19 @@
 //! tells of every pass by an `mpsc` channel.
 
 mod arrange;
+mod bring;
+mod held;
 mod rollouts;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use farshore_shared::clock;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Artifact, FailedRevision, OnFailure, ServiceEntry, ServiceState, ServiceStatus};
-use tracing::{info, warn};
+use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
+use tracing::warn;
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
@@ -23,14 +24,11 @@ use crate::health::rules::Judges;
 use crate::object::{BadManifest, Manifest, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
-use crate::rollout::Verdict;
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
 use crate::target::{ObjectError, Target};
 use crate::verify::Documents;
-use crate::waves::Occasion;
-use arrange::{Ready, Sight, arrange};
-use rollouts::{Logs, Rollouts};
-use status::{FAILURES_TOLD, blank, fill, holds, short, under_way, waiting};
+use rollouts::Rollouts;
+use status::{blank, fill, holds, short, waiting};
 
 /// What is to be enforced.
 #[derive(Debug, Clone)]
@@ -203,42 +201,6 @@ impl<T: Target> Reconciler<T> {
             .then(|| last.clone())
     }
 
-    fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
-        Ok(match self.store.healthy()? {
-            Found::Good(healthy) => healthy,
-            Found::Absent => BTreeMap::new(),
-            Found::Corrupt(why) => {
-                pass.alarms.push(format!("the record of what was last healthy is corrupt: {why}"));
-                BTreeMap::new()
-            }
-        })
-    }
-
-    /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
-    /// nothing is deleted that is not listed.
-    fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
-        let mut in_place = BTreeMap::new();
-        for service in self.store.services_with_inventory()? {
-            let incarnation = match self.store.inventory(&service) {
-                Ok(Found::Good(inventory)) => inventory.incarnation,
-                Ok(Found::Absent) => continue,
-                // The disk refuses this one file: the other services go on.
-                Err(error) => {
-                    pass.alarms.push(chain(&error));
-                    None
-                }
-                Ok(Found::Corrupt(why)) => {
-                    pass.alarms.push(format!(
-                        "the inventory of {service} is corrupt, what it listed is kept: {why}"
-                    ));
-                    None
-                }
-            };
-            in_place.insert(service, incarnation);
-        }
-        Ok(in_place)
-    }
-
     async fn one(
         &mut self,
         work: &Work,
@@ -340,78 +302,6 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    /// What is to be done with what a service rendered to.
-    fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>) -> Ready {
-        let rendered = &self.rendered[&enforce.entry.name];
-        let occasion = if healthy.is_some() { Occasion::Upgrade } else { Occasion::Install };
-        let sight = if self.target.shows_health() { Sight::Seeing } else { Sight::Blind };
-        let (manifests, completeness) = (rendered.manifests.clone(), rendered.completeness());
-        let mut ready = arrange(manifests, completeness, occasion, sight, &enforce.entry.health);
-        ready.failures.extend(rendered.failures.iter().cloned());
-        ready
-    }
-
-    /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
-    async fn bring(
-        &mut self,
-        enforce: &Enforce,
-        ready: Ready,
-        is_under_way: bool,
-    ) -> Result<(Outcome, Option<Verdict>), StoreError> {
-        let Enforce { entry, revision, .. } = enforce;
-        let Ready { desired, seats, hooks, failures } = ready;
-        let mut inventory = self.store.inventory(&entry.name)?.good().unwrap_or_default();
-        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
-        let ledger = Inventories { store: &self.store, service: &entry.name };
-        let logs = Logs { store: &self.store, service: &entry.name };
-        let mistakes = &self.rendered[&entry.name].mistakes;
-        let mut course = is_under_way.then(|| self.rollouts.course(entry, *revision, &logs));
-        if let Some(course) = &mut course {
-            (course.seats, course.hooks) = (seats, hooks);
-            let failed = failures.iter().map(|error| (error.key.to_string(), error.message.clone()));
-            let unread = mistakes.iter().map(|mistake| (mistake.origin.clone(), mistake.why.clone()));
-            course.blemishes = failed.chain(unread).collect();
-        }
-        let (target, inventory) = (&self.target, &mut inventory);
-        let outcome = apply::enforce(target, &owner, desired, inventory, &ledger, course.as_mut()).await?;
-        Ok((outcome, course.and_then(|course| course.verdict)))
-    }
-
-    /// Says how far a service is on its way, and gives its revision up where that is wanted.
-    fn conclude(
-        &mut self,
-        enforce: &Enforce,
-        verdict: Option<Verdict>,
-        can_go_back: bool,
-        status: &mut ServiceStatus,
-    ) {
-        let Enforce { entry, revision, instead_of, .. } = enforce;
-        if let Some(verdict) = &verdict {
-            under_way(status, verdict);
-        }
-        if let Some(failed) = instead_of {
-            status.state = ServiceState::Failed;
-            status.failed_revision = Some(failed.clone());
-        }
-        status.checks = self.rollouts.checks(&entry.name, *revision, instead_of.is_some());
-        let Some(Verdict::Failed(progress)) = verdict else { return };
-        if entry.on_failure != OnFailure::Revert {
-            return;
-        }
-        if !can_go_back {
-            status.message = short(&format!("{}; nothing was healthy here before", status.message));
-            return;
-        }
-        let why = short(&format!("{}: {}", progress.object, progress.why));
-        let failed = FailedRevision { commit: entry.revision.commit.clone(), why, at: clock::now() };
-        warn!(service = %entry.name, commit = %failed.commit, "the revision is given up: {}", failed.why);
-        match self.rollouts.give_up(&self.store, &entry.name, *revision, failed) {
-            Ok(()) => self.again = true,
-            // Without a record a reboot would try it again: first the record, then the way back.
-            Err(error) => status.message = short(&chain(&error)),
-        }
-    }
-
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
         let mut status = blank(name.clone(), "");
         let desired = Desired {
@@ -466,34 +356,6 @@ impl<T: Target> Reconciler<T> {
         let mistakes = out.mistakes;
         self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
         Ok(())
-    }
-
-    /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
-    fn tell_of_target(&mut self, silent: Option<String>) {
-        match (&self.silent, &silent) {
-            (before, Some(why)) if before.as_ref() != Some(why) => {
-                warn!("{why}; what is there stays as it is, and it is asked again");
-            }
-            (Some(_), None) => info!("the target answers again"),
-            _ => {}
-        }
-        self.silent = silent;
-    }
-
-    fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
-        let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
-        if changed + repaired + removed > 0 {
-            info!(%service, changed, repaired, removed, "objects written");
-        }
-        for mistake in mistakes.iter().take(FAILURES_TOLD) {
-            warn!(%service, "{mistake}");
-        }
-        for failure in failures.iter().take(FAILURES_TOLD) {
-            warn!(%service, object = %failure.key, "{}", failure.message);
-        }
-        if let Some(held) = held {
-            warn!(%service, "{held}");
-        }
     }
 }
 

@@ -230,9 +230,7 @@ fn a_job_is_current_when_it_is_complete_and_a_suspended_one_has_not_run() {
 }
 
 #[test]
-fn other_kinds_of_kubernetes_have_their_own_signs() {
-    let with =
-        |kind: &str, status: &str, reason: &str| json!({"conditions": [condition_of(kind, status, reason)]});
+fn claims_services_namespaces_and_budgets_have_their_own_signs() {
     table(
         "v1",
         "PersistentVolumeClaim",
@@ -267,6 +265,12 @@ fn other_kinds_of_kubernetes_have_their_own_signs() {
             (json!({}), json!({"observedGeneration": 2}), Current),
         ],
     );
+}
+
+#[test]
+fn definitions_and_apis_are_current_when_they_are_served() {
+    let with =
+        |kind: &str, status: &str, reason: &str| json!({"conditions": [condition_of(kind, status, reason)]});
     table(
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",

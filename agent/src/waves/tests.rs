@@ -35,11 +35,19 @@ fn role(annotations: &[(&str, &str)], occasion: Occasion) -> String {
     }
 }
 
+type Case = (&'static [(&'static str, &'static str)], Occasion, &'static str);
+
+fn assert_roles(cases: &[Case]) {
+    for (annotations, occasion, wanted) in cases {
+        assert_eq!(role(annotations, *occasion), *wanted, "{annotations:?}");
+    }
+}
+
 #[test]
-fn every_annotation_has_its_meaning() {
-    use Occasion::{Install, Upgrade};
-    for (annotations, occasion, wanted) in [
-        (&[][..], Install, "member in wave 0"),
+fn annotations_of_farshore_argo_cd_and_flux_have_their_meaning() {
+    use Occasion::Install;
+    assert_roles(&[
+        (&[], Install, "member in wave 0"),
         (&[("farshore.dev/wave", "-3")], Install, "member in wave -3"),
         (&[("argocd.argoproj.io/sync-wave", "5")], Install, "member in wave 5"),
         (&[("argocd.argoproj.io/sync-wave", "5"), ("farshore.dev/wave", "2")], Install, "member in wave 2"),
@@ -69,6 +77,19 @@ fn every_annotation_has_its_meaning() {
             Install,
             "hook in hooks after, removed",
         ),
+        (&[("farshore.dev/test", "true")], Install, "hook in tests"),
+        (&[("farshore.dev/test", "false")], Install, "member in wave 0"),
+        (&[("kustomize.toolkit.fluxcd.io/reconcile", "Disabled")], Install, "left alone"),
+        (&[("kustomize.toolkit.fluxcd.io/ssa", "Ignore")], Install, "left alone"),
+        (&[("kustomize.toolkit.fluxcd.io/ssa", "IfNotPresent")], Install, "made once in wave 0"),
+        (&[("kustomize.toolkit.fluxcd.io/ssa", "Merge")], Install, "member in wave 0"),
+    ]);
+}
+
+#[test]
+fn hooks_of_helm_have_their_meaning_at_an_install_and_at_an_upgrade() {
+    use Occasion::{Install, Upgrade};
+    assert_roles(&[
         (
             &[("helm.sh/hook", "pre-install,pre-upgrade"), ("helm.sh/hook-weight", "-5")],
             Install,
@@ -88,15 +109,7 @@ fn every_annotation_has_its_meaning() {
             Upgrade,
             "hook in tests, removed after success",
         ),
-        (&[("farshore.dev/test", "true")], Install, "hook in tests"),
-        (&[("farshore.dev/test", "false")], Install, "member in wave 0"),
-        (&[("kustomize.toolkit.fluxcd.io/reconcile", "Disabled")], Install, "left alone"),
-        (&[("kustomize.toolkit.fluxcd.io/ssa", "Ignore")], Install, "left alone"),
-        (&[("kustomize.toolkit.fluxcd.io/ssa", "IfNotPresent")], Install, "made once in wave 0"),
-        (&[("kustomize.toolkit.fluxcd.io/ssa", "Merge")], Install, "member in wave 0"),
-    ] {
-        assert_eq!(role(annotations, occasion), wanted, "{annotations:?}");
-    }
+    ]);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! One service as far as the health of its earlier waves allows, and what is said and done about it.
+
+use farshore_shared::clock;
+use farshore_shared::digest::Digest;
+use farshore_shared::exit::chain;
+use farshore_shared::wire::{FailedRevision, OnFailure, ServiceState, ServiceStatus};
+use tracing::warn;
+
+use super::arrange::{Ready, Sight, arrange};
+use super::rollouts::Logs;
+use super::status::{short, under_way};
+use super::{Inventories, Reconciler};
+use crate::apply::{self, Outcome};
+use crate::decide::Enforce;
+use crate::object::Owner;
+use crate::rollout::Verdict;
+use crate::store::StoreError;
+use crate::target::Target;
+use crate::waves::Occasion;
+
+impl<T: Target> Reconciler<T> {
+    /// What is to be done with what a service rendered to.
+    pub(super) fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>) -> Ready {
+        let rendered = &self.rendered[&enforce.entry.name];
+        let occasion = if healthy.is_some() { Occasion::Upgrade } else { Occasion::Install };
+        let sight = if self.target.shows_health() { Sight::Seeing } else { Sight::Blind };
+        let (manifests, completeness) = (rendered.manifests.clone(), rendered.completeness());
+        let mut ready = arrange(manifests, completeness, occasion, sight, &enforce.entry.health);
+        ready.failures.extend(rendered.failures.iter().cloned());
+        ready
+    }
+
+    /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
+    pub(super) async fn bring(
+        &mut self,
+        enforce: &Enforce,
+        ready: Ready,
+        is_under_way: bool,
+    ) -> Result<(Outcome, Option<Verdict>), StoreError> {
+        let Enforce { entry, revision, .. } = enforce;
+        let Ready { desired, seats, hooks, failures } = ready;
+        let mut inventory = self.store.inventory(&entry.name)?.good().unwrap_or_default();
+        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
+        let ledger = Inventories { store: &self.store, service: &entry.name };
+        let logs = Logs { store: &self.store, service: &entry.name };
+        let mistakes = &self.rendered[&entry.name].mistakes;
+        let mut course = is_under_way.then(|| self.rollouts.course(entry, *revision, &logs));
+        if let Some(course) = &mut course {
+            (course.seats, course.hooks) = (seats, hooks);
+            let failed = failures.iter().map(|error| (error.key.to_string(), error.message.clone()));
+            let unread = mistakes.iter().map(|mistake| (mistake.origin.clone(), mistake.why.clone()));
+            course.blemishes = failed.chain(unread).collect();
+        }
+        let (target, inventory) = (&self.target, &mut inventory);
+        let outcome = apply::enforce(target, &owner, desired, inventory, &ledger, course.as_mut()).await?;
+        Ok((outcome, course.and_then(|course| course.verdict)))
+    }
+
+    /// Says how far a service is on its way, and gives its revision up where that is wanted.
+    pub(super) fn conclude(
+        &mut self,
+        enforce: &Enforce,
+        verdict: Option<Verdict>,
+        can_go_back: bool,
+        status: &mut ServiceStatus,
+    ) {
+        let Enforce { entry, revision, instead_of, .. } = enforce;
+        if let Some(verdict) = &verdict {
+            under_way(status, verdict);
+        }
+        if let Some(failed) = instead_of {
+            status.state = ServiceState::Failed;
+            status.failed_revision = Some(failed.clone());
+        }
+        status.checks = self.rollouts.checks(&entry.name, *revision, instead_of.is_some());
+        let Some(Verdict::Failed(progress)) = verdict else { return };
+        if entry.on_failure != OnFailure::Revert {
+            return;
+        }
+        if !can_go_back {
+            status.message = short(&format!("{}; nothing was healthy here before", status.message));
+            return;
+        }
+        let why = short(&format!("{}: {}", progress.object, progress.why));
+        let failed = FailedRevision { commit: entry.revision.commit.clone(), why, at: clock::now() };
+        warn!(service = %entry.name, commit = %failed.commit, "the revision is given up: {}", failed.why);
+        match self.rollouts.give_up(&self.store, &entry.name, *revision, failed) {
+            Ok(()) => self.again = true,
+            // Without a record a reboot would try it again: first the record, then the way back.
+            Err(error) => status.message = short(&chain(&error)),
+        }
+    }
+}

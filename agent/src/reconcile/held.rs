@@ -1,0 +1,80 @@
+//! What is in the state folder of the services of a site, and what the log says of a pass.
+
+use std::collections::BTreeMap;
+
+use farshore_shared::exit::chain;
+use farshore_shared::names::Name;
+use tracing::{info, warn};
+
+use super::status::FAILURES_TOLD;
+use super::{Pass, Reconciler};
+use crate::apply::Outcome;
+use crate::object::BadManifest;
+use crate::store::{Found, Healthy, StoreError};
+use crate::target::Target;
+
+impl<T: Target> Reconciler<T> {
+    pub(super) fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
+        Ok(match self.store.healthy()? {
+            Found::Good(healthy) => healthy,
+            Found::Absent => BTreeMap::new(),
+            Found::Corrupt(why) => {
+                pass.alarms.push(format!("the record of what was last healthy is corrupt: {why}"));
+                BTreeMap::new()
+            }
+        })
+    }
+
+    /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
+    /// nothing is deleted that is not listed.
+    pub(super) fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
+        let mut in_place = BTreeMap::new();
+        for service in self.store.services_with_inventory()? {
+            let incarnation = match self.store.inventory(&service) {
+                Ok(Found::Good(inventory)) => inventory.incarnation,
+                Ok(Found::Absent) => continue,
+                // The disk refuses this one file: the other services go on.
+                Err(error) => {
+                    pass.alarms.push(chain(&error));
+                    None
+                }
+                Ok(Found::Corrupt(why)) => {
+                    pass.alarms.push(format!(
+                        "the inventory of {service} is corrupt, what it listed is kept: {why}"
+                    ));
+                    None
+                }
+            };
+            in_place.insert(service, incarnation);
+        }
+        Ok(in_place)
+    }
+
+    /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
+    pub(super) fn tell_of_target(&mut self, silent: Option<String>) {
+        match (&self.silent, &silent) {
+            (before, Some(why)) if before.as_ref() != Some(why) => {
+                warn!("{why}; what is there stays as it is, and it is asked again");
+            }
+            (Some(_), None) => info!("the target answers again"),
+            _ => {}
+        }
+        self.silent = silent;
+    }
+
+    pub(super) fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
+        let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
+        if changed + repaired + removed > 0 {
+            info!(%service, changed, repaired, removed, "objects written");
+        }
+        for mistake in mistakes.iter().take(FAILURES_TOLD) {
+            warn!(%service, "{mistake}");
+        }
+        for failure in failures.iter().take(FAILURES_TOLD) {
+            warn!(%service, object = %failure.key, "{}", failure.message);
+        }
+        if let Some(held) = held {
+            warn!(%service, "{held}");
+        }
+    }
+}
