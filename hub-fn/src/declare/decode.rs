@@ -29,7 +29,7 @@ pub(super) enum Declaration {
     /// A source.
     Source(SourceSpec),
     /// A service.
-    Service(ServiceSpec),
+    Service(Box<ServiceSpec>),
     /// A cluster's labels.
     Cluster(Labels),
 }
@@ -130,7 +130,7 @@ fn service(fields: &mut Fields<'_>, scribe: &mut Scribe<'_>) -> Read {
     let name = name(fields, scribe);
     let spec = fields.demand("spec", "{ source: ..., clusters: ... }", scribe);
     let spec = spec.and_then(|node| service_spec(node, scribe));
-    (name, spec.map(Declaration::Service))
+    (name, spec.map(|spec| Declaration::Service(Box::new(spec))))
 }
 
 fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
