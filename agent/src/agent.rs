@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
-use farshore_shared::retry::Schedule;
-use farshore_shared::wire::{ServiceState, ServiceStatus};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -19,6 +17,7 @@ use tracing::{error, info, warn};
 use crate::config::{AgentArgs, TargetSpec};
 use crate::courier::{Courier, Notice, POLL};
 use crate::identity::JoinError;
+use crate::reconcile::rhythm::{Rhythm, Urgency};
 use crate::reconcile::{Extent, Orders, Pass, Reconciler};
 use crate::render::Tools;
 use crate::report::{News, Reporter};
@@ -27,9 +26,6 @@ use crate::store::{Found, Keys, Outbox, State, Store, StoreError, outbox};
 use crate::target::Target;
 use crate::target::directory::Directory;
 
-/// How soon it is looked again at what is under way, at first and at last.
-const FIRST_LOOK: Duration = Duration::from_millis(500);
-const LAST_LOOK: Duration = Duration::from_secs(5);
 /// About how often everything is told anew, changed or not.
 const FULL: Duration = Duration::from_secs(2 * 3600);
 
@@ -163,90 +159,45 @@ fn greet(args: &AgentArgs, state: &State) {
     }
 }
 
-/// The reconciler's loop: at once, then whenever there are new orders, and once a sweep.
+/// The reconciler's loop: at once, then whenever there are new orders, soon while something is under way,
+/// and once a sweep.
 async fn reconcile<T: Target>(
     mut reconciler: Reconciler<T>,
     mut orders: watch::Receiver<Orders>,
     passes: mpsc::Sender<Pass>,
     args: AgentArgs,
 ) {
-    let sweep = args.sweep.0;
-    let mut retry = Schedule::new(Duration::from_secs(2), sweep);
-    let mut look = Schedule::new(FIRST_LOOK, LAST_LOOK.min(sweep));
-    let (mut round, mut extent) = (0, Extent::Everything);
+    let mut rhythm = Rhythm::new(args.name, args.sweep.0, Instant::now());
+    let mut extent = Extent::Everything;
     loop {
-        round += 1;
         let current = orders.borrow_and_update().clone();
-        let mut next = Extent::Everything;
-        let wait = match reconciler.pass_over(&current, extent).await {
+        rhythm.begin(extent, Instant::now());
+        let urgency = match reconciler.pass_over(&current, extent).await {
             Ok(pass) => {
                 let urgency = Urgency::of(&pass);
                 if passes.send(pass).await.is_err() {
                     return;
                 }
-                if urgency != Urgency::UnderWay {
-                    look.reset();
-                }
-                match urgency {
-                    Urgency::AtOnce => Duration::ZERO,
-                    Urgency::UnderWay => {
-                        next = Extent::Unfinished;
-                        look.next_delay()
-                    }
-                    Urgency::Troubled => retry.next_delay(),
-                    Urgency::Calm => {
-                        retry.reset();
-                        about(args.name.as_str(), sweep, round)
-                    }
-                }
+                urgency
             }
             Err(failure) => {
                 error!(error = %chain(&failure), "the state folder cannot be read");
-                retry.next_delay()
+                Urgency::Troubled
             }
         };
+        let (wait, next) = rhythm.after(urgency, Instant::now());
         extent = next;
         // Cancel-safe: a change that is not taken stays visible.
         tokio::select! {
             () = sleep(wait) => {}
             changed = orders.changed() => {
                 extent = Extent::Everything;
-                look.reset();
+                rhythm.ordered();
                 // The courier has ended; what is held is enforced as long as this process runs.
                 if changed.is_err() {
                     sleep(wait).await;
                 }
             }
-        }
-    }
-}
-
-/// How soon the next pass is due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Urgency {
-    /// A revision was given up: the one before it comes back now.
-    AtOnce,
-    /// Something waits for health, and nothing is wrong: it may be there any moment.
-    UnderWay,
-    /// Something is wrong, or has to come from elsewhere.
-    Troubled,
-    Calm,
-}
-
-impl Urgency {
-    fn of(pass: &Pass) -> Self {
-        let is_calm = |state| matches!(state, ServiceState::Applied | ServiceState::Held);
-        let is_under_way =
-            |service: &ServiceStatus| service.progress.is_some() && service.state == ServiceState::Waiting;
-        if pass.again {
-            return Self::AtOnce;
-        }
-        if pass.services.iter().any(is_under_way) {
-            return Self::UnderWay;
-        }
-        match pass.reached && pass.services.iter().all(|service| is_calm(service.state)) {
-            true => Self::Calm,
-            false => Self::Troubled,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod arrange;
 mod bring;
 mod held;
+pub mod rhythm;
 mod rollouts;
 mod status;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farshore_chaos::kit::{KitError, Kubernetes, wait_for};
 use farshore_chaos::world::declare::{config_map, service, source};
-use farshore_chaos::world::{Site, Target, World};
+use farshore_chaos::world::{Fleet, Repository, Role, Site, Target, World};
 use farshore_shared::wire::{CheckOutcome, ServiceState, ServiceStatus};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -46,10 +46,17 @@ impl Place {
     /// Starts a site with these manifests. `policy` is what its declaration says beside.
     async fn with(name: &'static str, policy: &str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
         let kubernetes = server().await?;
-        let mut world = World::on_disk(name, manifests).await?;
-        let declared =
-            source("app", &world.app.url()) + "---\n" + &service(name, "app", "manifests", "raw") + policy;
-        world.declared.commit(&[("fleet.yaml", &declared)])?;
+        let placed = manifests.iter().map(|(file, text)| (format!("manifests/{file}"), *text));
+        let placed: Vec<(String, &str)> = placed.collect();
+        let files: Vec<(&str, &str)> = placed.iter().map(|(file, text)| (file.as_str(), *text)).collect();
+        let app = Repository::of(&files).await?;
+        // The policy is there from the first revision on.
+        let text = source("app", &app.url()) + "---\n" + &service(name, "app", "manifests", "raw") + policy;
+        let declared = Repository::of(&[("fleet.yaml", &text)]).await?;
+        let fleet = Fleet::on_disk(&declared.url())?;
+        let mut hub = fleet.hub("hub", Role::All)?;
+        hub.start().await?;
+        let world = World { hub, fleet, declared, app };
         let site = world.site(name, Target::Kubernetes(kubernetes.kubeconfig())).await?;
         Ok(Self { name, site, world, kubernetes })
     }

@@ -1,6 +1,7 @@
 //! A Kubernetes API: etcd and kube-apiserver, and the controllers where a test asks for them. There are no nodes.
 
 mod audit;
+mod available;
 mod credentials;
 
 use std::io::Write;
