@@ -3,6 +3,7 @@
 use farshore_shared::clock;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
+use farshore_shared::names::Name;
 use farshore_shared::wire::{FailedRevision, OnFailure, ServiceState, ServiceStatus};
 use tracing::warn;
 
@@ -14,7 +15,7 @@ use crate::apply::{self, Outcome};
 use crate::decide::Enforce;
 use crate::object::Owner;
 use crate::rollout::Verdict;
-use crate::store::StoreError;
+use crate::store::{Found, StoreError};
 use crate::target::Target;
 use crate::waves::Occasion;
 
@@ -22,12 +23,19 @@ impl<T: Target> Reconciler<T> {
     /// What is to be done with what a service rendered to.
     pub(super) fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>) -> Ready {
         let rendered = &self.rendered[&enforce.entry.name];
-        let occasion = if healthy.is_some() { Occasion::Upgrade } else { Occasion::Install };
+        let was_here = healthy.is_some() || self.was_proven(&enforce.entry.name);
+        let occasion = if was_here { Occasion::Upgrade } else { Occasion::Install };
         let sight = if self.target.shows_health() { Sight::Seeing } else { Sight::Blind };
         let (manifests, completeness) = (rendered.manifests.clone(), rendered.completeness());
         let mut ready = arrange(manifests, completeness, occasion, sight, &enforce.entry.health);
         ready.failures.extend(rendered.failures.iter().cloned());
         ready
+    }
+
+    /// Whether anything of a service was part of a healthy revision, though nobody remembers which.
+    fn was_proven(&self, service: &Name) -> bool {
+        let inventory = self.store.inventory(service).ok().and_then(Found::good);
+        inventory.is_some_and(|inventory| inventory.items.iter().any(|item| item.proven))
     }
 
     /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
@@ -79,6 +87,10 @@ impl<T: Target> Reconciler<T> {
         }
         if !can_go_back {
             status.message = short(&format!("{}; nothing was healthy here before", status.message));
+            return;
+        }
+        if self.rollouts.is_given_up(&entry.name, *revision) {
+            status.message = short(&format!("{}; what was healthy before is not here", status.message));
             return;
         }
         let why = short(&format!("{}: {}", progress.object, progress.why));

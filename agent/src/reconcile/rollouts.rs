@@ -134,6 +134,12 @@ impl Rollouts {
         }
     }
 
+    /// Whether a revision was given up.
+    pub(super) fn is_given_up(&self, service: &Name, revision: Digest) -> bool {
+        let record = self.records.as_ref().and_then(|records| records.get(service));
+        record.is_some_and(|record| record.revision == revision && record.failed.is_some())
+    }
+
     /// Gives a revision up, so that the one before it comes back, and no reboot tries it again.
     pub(super) fn give_up(
         &mut self,

@@ -54,6 +54,12 @@ pub struct Deletion {
     pub after_failure: bool,
 }
 
+/// Whether an object runs once in a revision and is not kept, as far as its annotations can be read.
+#[must_use]
+pub fn is_hook(body: &Value) -> bool {
+    [TEST, ARGO_HOOK, HELM_HOOK].into_iter().any(|name| annotation(body, name).is_some())
+}
+
 /// The place of an object that is to be written.
 #[must_use]
 pub fn place(manifest: &Manifest) -> Place {

@@ -449,3 +449,40 @@ async fn a_corrupt_record_of_a_rollout_is_told_and_stops_nothing() {
     assert_eq!(passed.services[0].state, ServiceState::Applied);
     assert!(passed.alarms[0].contains("the record of web's rollout is corrupt"), "{:?}", passed.alarms);
 }
+
+#[tokio::test]
+async fn a_way_back_whose_content_is_gone_is_told_and_not_tried_without_end() {
+    let case = Case::new();
+    let mut reconciler = case.reconciler();
+    case.is_available("a");
+    let good = case.impatient("good", &deployment("a", "a:1", ""));
+    pass(&mut reconciler, &case.orders(&good)).await;
+    case.is_starting("a");
+    let bad = case.orders(&case.impatient("bad", &deployment("a", "a:2", "")));
+    assert!(reconciler.pass(&bad).await.expect("the state folder is whole").again);
+    fs::remove_file(case.temp.path().join(format!("content/{}", good.artifact.digest))).expect("removed");
+    for _ in 0..2 {
+        let passed = reconciler.pass(&bad).await.expect("the state folder is whole");
+        assert!(!passed.again);
+        let status = &passed.services[0];
+        assert_eq!((status.state, status.commit.as_str()), (ServiceState::Failed, "bad"));
+        assert!(status.message.ends_with("what was healthy before is not here"), "{}", status.message);
+    }
+}
+
+#[tokio::test]
+async fn hooks_of_an_installation_do_not_run_again_when_the_record_of_what_was_healthy_is_lost() {
+    let case = Case::new();
+    let install = "helm.sh/hook: pre-install";
+    let orders = case.orders(&case.entry("1", &(job("install", install) + &config_map("a"))));
+    case.ended("install", "Complete");
+    let mut reconciler = case.reconciler();
+    pass(&mut reconciler, &orders).await;
+    assert_eq!(pass(&mut reconciler, &orders).await.state, ServiceState::Applied);
+    fs::write(case.temp.path().join("healthy.json"), "x").expect("damaged");
+    case.take_log();
+    let next = case.orders(&case.entry("2", &(job("install", install) + &config_map("b"))));
+    assert_eq!(pass(&mut case.reconciler(), &next).await.state, ServiceState::Applied);
+    let log = case.take_log();
+    assert!(log.iter().all(|line| !line.contains("install")), "{log:?}");
+}
