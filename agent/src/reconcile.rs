@@ -28,6 +28,7 @@ use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
 use crate::target::{ObjectError, Target};
 use crate::verify::Documents;
+use held::InPlace;
 use rollouts::Rollouts;
 use status::{blank, fill, holds, short, waiting};
 
@@ -93,6 +94,7 @@ pub struct Reconciler<T> {
     rendered: BTreeMap<Name, Rendered>,
     repairs: BTreeMap<Name, u64>,
     rollouts: Rollouts,
+    in_place: InPlace,
     /// Every service as the last pass left it.
     last: BTreeMap<Name, ServiceStatus>,
     /// Whether a revision was given up in this pass.
@@ -117,8 +119,20 @@ impl<T: Target> Reconciler<T> {
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
         let (rendered, repairs, last) = Default::default();
-        let rollouts = Rollouts::default();
-        Self { store, target, cluster, tools, rendered, repairs, rollouts, last, again: false, silent: None }
+        let (rollouts, in_place) = (Rollouts::default(), InPlace::default());
+        Self {
+            store,
+            target,
+            cluster,
+            tools,
+            rendered,
+            repairs,
+            rollouts,
+            in_place,
+            last,
+            again: false,
+            silent: None,
+        }
     }
 
     /// The same with another program that evaluates rules of health.
@@ -144,7 +158,13 @@ impl<T: Target> Reconciler<T> {
         let held = orders.documents.as_deref();
         let poll_seconds = held.map(|documents| documents.group.poll_seconds);
         let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
-        let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
+        let healthy = self.healthy(&mut pass)?;
+        // Between two looks at everything no inventory comes or goes but by new orders.
+        if extent == Extent::Everything {
+            self.in_place = self.in_place()?;
+        }
+        let InPlace { lives: in_place, alarms } = self.in_place.clone();
+        pass.alarms.extend(alarms);
         pass.alarms.extend(self.rollouts.refresh(&self.store)?);
         let given_up = self.rollouts.given_up();
         let content = self.store.content().present()?;
@@ -168,20 +188,7 @@ impl<T: Target> Reconciler<T> {
         pass.reached = true;
         let labels = documents.map(|(roster, _)| roster.labels.clone()).unwrap_or_default();
         let site = Site { cluster: self.cluster.clone(), labels };
-        let (mut done, mut now_healthy) = (BTreeSet::new(), healthy.clone());
-        for work in work {
-            let work = decide::after_dependencies(&holding, work, &done);
-            let status = match self.known(&work, extent) {
-                Some(status) => status,
-                None => self.one(&work, &site, &holding, &mut now_healthy).await,
-            };
-            if status.state == ServiceState::Applied {
-                done.insert(status.name.clone());
-            }
-            pass.services.push(status);
-        }
-        pass.again = std::mem::take(&mut self.again);
-        self.last = pass.services.iter().map(|status| (status.name.clone(), status.clone())).collect();
+        let now_healthy = self.all(work, &site, &holding, extent, &mut pass).await;
         if now_healthy != healthy
             && let Err(error) = self.store.save_healthy(&now_healthy)
         {
@@ -192,14 +199,30 @@ impl<T: Target> Reconciler<T> {
         Ok(pass)
     }
 
-    /// What the last pass found of a service that is not in the extent of this one.
-    fn known(&self, work: &Work, extent: Extent) -> Option<ServiceStatus> {
-        let Work::Enforce(enforce) = work else { return None };
-        let last = self.last.get(&enforce.entry.name)?;
-        let is_calm =
-            matches!(last.state, ServiceState::Applied | ServiceState::Held) && last.progress.is_none();
-        (extent == Extent::Unfinished && is_calm && last.commit == enforce.entry.revision.commit)
-            .then(|| last.clone())
+    /// Does all of it, service by service, and gives what is healthy after that.
+    async fn all(
+        &mut self,
+        work: Vec<Work>,
+        site: &Site,
+        holding: &Holding<'_>,
+        extent: Extent,
+        pass: &mut Pass,
+    ) -> BTreeMap<Name, Healthy> {
+        let (mut done, mut healthy) = (BTreeSet::new(), holding.healthy.clone());
+        for work in work {
+            let work = decide::after_dependencies(holding, work, &done);
+            let status = match self.known(&work, extent) {
+                Some(status) => status,
+                None => self.one(&work, site, holding, &mut healthy).await,
+            };
+            if status.state == ServiceState::Applied {
+                done.insert(status.name.clone());
+            }
+            pass.services.push(status);
+        }
+        pass.again = std::mem::take(&mut self.again);
+        self.last = pass.services.iter().map(|status| (status.name.clone(), status.clone())).collect();
+        healthy
     }
 
     async fn one(

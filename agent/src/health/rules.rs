@@ -2,7 +2,7 @@
 //!
 //! An expression comes from whoever writes the service, and may ask for any amount of stack, memory and
 //! time. So the agent starts itself once more, as [`WORD`]: that process takes cases from its standard
-//! input, answers line by line, and ends. It has no more memory, time and files than [`confine`] leaves
+//! input, answers line by line, and ends. It has no more memory, time and files than `confine` leaves
 //! it, and what kills it is an answer, too. Where a service brings no rules nothing of this is started,
 //! and its code is not even read into memory.
 

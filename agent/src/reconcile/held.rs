@@ -1,17 +1,28 @@
-//! What is in the state folder of the services of a site, and what the log says of a pass.
+//! What is known of the services of a site before a pass, and what the log says of it.
 
 use std::collections::BTreeMap;
 
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
+use farshore_shared::wire::{ServiceState, ServiceStatus};
 use tracing::{info, warn};
 
 use super::status::FAILURES_TOLD;
-use super::{Pass, Reconciler};
+use super::{Extent, Pass, Reconciler};
 use crate::apply::Outcome;
+use crate::decide::Work;
 use crate::object::BadManifest;
 use crate::store::{Found, Healthy, StoreError};
 use crate::target::Target;
+
+/// The services with an inventory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InPlace {
+    /// Which life of each, where that is known.
+    pub(super) lives: BTreeMap<Name, Option<u64>>,
+    /// What is wrong with some.
+    pub(super) alarms: Vec<String>,
+}
 
 impl<T: Target> Reconciler<T> {
     pub(super) fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
@@ -27,27 +38,37 @@ impl<T: Target> Reconciler<T> {
 
     /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
     /// nothing is deleted that is not listed.
-    pub(super) fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
-        let mut in_place = BTreeMap::new();
+    pub(super) fn in_place(&self) -> Result<InPlace, StoreError> {
+        let InPlace { mut lives, mut alarms } = InPlace::default();
         for service in self.store.services_with_inventory()? {
             let incarnation = match self.store.inventory(&service) {
                 Ok(Found::Good(inventory)) => inventory.incarnation,
                 Ok(Found::Absent) => continue,
                 // The disk refuses this one file: the other services go on.
                 Err(error) => {
-                    pass.alarms.push(chain(&error));
+                    alarms.push(chain(&error));
                     None
                 }
                 Ok(Found::Corrupt(why)) => {
-                    pass.alarms.push(format!(
+                    alarms.push(format!(
                         "the inventory of {service} is corrupt, what it listed is kept: {why}"
                     ));
                     None
                 }
             };
-            in_place.insert(service, incarnation);
+            lives.insert(service, incarnation);
         }
-        Ok(in_place)
+        Ok(InPlace { lives, alarms })
+    }
+
+    /// What the last pass found of a service that is not in the extent of this one.
+    pub(super) fn known(&self, work: &Work, extent: Extent) -> Option<ServiceStatus> {
+        let Work::Enforce(enforce) = work else { return None };
+        let last = self.last.get(&enforce.entry.name)?;
+        let is_calm =
+            matches!(last.state, ServiceState::Applied | ServiceState::Held) && last.progress.is_none();
+        (extent == Extent::Unfinished && is_calm && last.commit == enforce.entry.revision.commit)
+            .then(|| last.clone())
     }
 
     /// Logs that the target fell silent, or that it answers again: once each, not at every pass.

@@ -20,6 +20,8 @@ use crate::store::{Found, Store, StoreError};
 pub(super) struct Rollouts {
     /// What is on disk; none until it was read.
     records: Option<BTreeMap<Name, Record>>,
+    /// What was wrong with that.
+    alarms: Vec<String>,
     watches: BTreeMap<Name, Watch>,
     pub(super) judges: Judges,
 }
@@ -39,14 +41,13 @@ impl Logbook for Logs<'_> {
 impl Rollouts {
     /// Reads what is on disk, once, and hears what somebody at the site asks. Gives alarms.
     pub(super) fn refresh(&mut self, store: &Store) -> Result<Vec<String>, StoreError> {
-        let mut alarms = vec![];
         if self.records.is_none() {
             let mut records = BTreeMap::new();
             for (service, found) in store.rollouts()? {
                 match found {
                     Found::Good(record) => drop(records.insert(service, record)),
                     Found::Absent => {}
-                    Found::Corrupt(why) => alarms.push(format!(
+                    Found::Corrupt(why) => self.alarms.push(format!(
                         "the record of {service}'s rollout is corrupt, its hooks may run again: {why}"
                     )),
                 }
@@ -63,7 +64,7 @@ impl Rollouts {
                 store.save_rollout(&service, record)?;
             }
         }
-        Ok(alarms)
+        Ok(self.alarms.clone())
     }
 
     /// The revisions that were given up.
