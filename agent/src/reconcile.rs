@@ -19,16 +19,16 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
 use tracing::warn;
 
-use crate::apply::{self, Desired, Ledger, Outcome};
+use crate::apply::{self, Desired, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
 use crate::health::rules::Judges;
 use crate::object::{BadManifest, Manifest, Owner};
-use crate::plan::{Completeness, Inventory, Removal};
+use crate::plan::{Completeness, Removal};
 use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
 use crate::target::{ObjectError, Target};
 use crate::verify::Documents;
-use held::InPlace;
+use held::{InPlace, Inventories};
 use rollouts::Rollouts;
 use status::{blank, fill, holds, short, waiting};
 
@@ -101,17 +101,6 @@ pub struct Reconciler<T> {
     again: bool,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
-}
-
-struct Inventories<'a> {
-    store: &'a Store,
-    service: &'a Name,
-}
-
-impl Ledger for Inventories<'_> {
-    fn save(&self, inventory: &Inventory) -> Result<(), StoreError> {
-        self.store.save_inventory(self.service, inventory)
-    }
 }
 
 impl<T: Target> Reconciler<T> {

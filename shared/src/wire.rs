@@ -482,6 +482,25 @@ pub struct ServiceStatus {
     pub checks: Vec<Check>,
 }
 
+impl ServiceStatus {
+    /// A service of which nothing more is known.
+    #[must_use]
+    pub fn new(name: Name, commit: &str, state: ServiceState) -> Self {
+        Self {
+            name,
+            commit: commit.to_owned(),
+            state,
+            message: String::new(),
+            objects: 0,
+            failures: vec![],
+            repairs: 0,
+            progress: None,
+            failed_revision: None,
+            checks: vec![],
+        }
+    }
+}
+
 /// How far a service is at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

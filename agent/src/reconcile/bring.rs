@@ -7,10 +7,11 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{FailedRevision, OnFailure, ServiceState, ServiceStatus};
 use tracing::warn;
 
+use super::Reconciler;
 use super::arrange::{Ready, Sight, arrange};
+use super::held::Inventories;
 use super::rollouts::Logs;
 use super::status::{short, under_way};
-use super::{Inventories, Reconciler};
 use crate::apply::{self, Outcome};
 use crate::decide::Enforce;
 use crate::object::Owner;

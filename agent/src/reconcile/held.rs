@@ -9,10 +9,11 @@ use tracing::{info, warn};
 
 use super::status::FAILURES_TOLD;
 use super::{Extent, Pass, Reconciler};
-use crate::apply::Outcome;
+use crate::apply::{Ledger, Outcome};
 use crate::decide::Work;
 use crate::object::BadManifest;
-use crate::store::{Found, Healthy, StoreError};
+use crate::plan::Inventory;
+use crate::store::{Found, Healthy, Store, StoreError};
 use crate::target::Target;
 
 /// The services with an inventory.
@@ -22,6 +23,18 @@ pub(super) struct InPlace {
     pub(super) lives: BTreeMap<Name, Option<u64>>,
     /// What is wrong with some.
     pub(super) alarms: Vec<String>,
+}
+
+/// Where the inventory of a service is kept.
+pub(super) struct Inventories<'a> {
+    pub(super) store: &'a Store,
+    pub(super) service: &'a Name,
+}
+
+impl Ledger for Inventories<'_> {
+    fn save(&self, inventory: &Inventory) -> Result<(), StoreError> {
+        self.store.save_inventory(self.service, inventory)
+    }
 }
 
 impl<T: Target> Reconciler<T> {

@@ -22,19 +22,7 @@ pub(super) fn holds(documents: &Documents) -> Holds {
 
 /// The status of a service of which nothing is known yet.
 pub(super) fn blank(name: Name, commit: &str) -> ServiceStatus {
-    let (state, message) = (ServiceState::Waiting, String::new());
-    ServiceStatus {
-        name,
-        commit: commit.to_owned(),
-        state,
-        message,
-        objects: 0,
-        failures: vec![],
-        repairs: 0,
-        progress: None,
-        failed_revision: None,
-        checks: vec![],
-    }
+    ServiceStatus::new(name, commit, ServiceState::Waiting)
 }
 
 /// The status of a service for which nothing could be done.
