@@ -205,7 +205,7 @@ pub fn removal(enforce: &Enforce, prune: Prune) -> Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farshore_shared::wire::{Artifact, PruneBudget, Renderer, Revision};
+    use farshore_shared::wire::{Artifact, DriftRule, PruneBudget, Renderer, Revision};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -223,6 +223,7 @@ mod tests {
             namespace: None,
             depends_on: vec![],
             prune: PruneBudget::default(),
+            drift: DriftRule::default(),
             critical: vec![],
         }
     }

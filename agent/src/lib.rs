@@ -17,6 +17,7 @@
 //! - [`plan`]: what to do with one service's objects (pure).
 //! - [`apply`]: does it.
 //! - [`target`]: where objects live.
+//! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
 //! - [`report`]: what a site says of itself.
 //!
@@ -28,6 +29,7 @@ pub mod apply;
 pub mod config;
 pub mod courier;
 pub mod decide;
+pub mod drift;
 pub mod hub;
 pub mod identity;
 pub mod object;

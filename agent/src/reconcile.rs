@@ -1,27 +1,38 @@
 //! The reconciler: one pass over all services of the site, with or without a hub.
 //!
-//! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
-//! tells of every pass by an `mpsc` channel.
+//! It and the [mender](crate::drift::mender), in turns, alone touch the target and the inventories. It
+//! hears of new documents by a `watch` channel and tells of every pass by an `mpsc` channel.
+//!
+//! - `renders`: what a service renders to, kept on disk; `claims`: objects that two services declare.
+//! - `status`: what a pass says of each service.
 
+mod claims;
+mod renders;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use farshore_shared::clock;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::apply::{self, Desired, Ledger, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
+use crate::drift::Shared;
+use crate::drift::guard::Guarded;
+use crate::drift::mender::{Mended, Mender};
+use crate::object::{BadManifest, ObjectKey, Owner};
 use crate::plan::{Completeness, Inventory, Removal};
 use crate::render::{self, Limits, Site, Tools};
-use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
-use crate::target::{ObjectError, Retry, Target};
+use crate::store::{Content, Found, Healthy, Made, Prune, Store, StoreError};
+use crate::target::{Coverage, ObjectError, Retry, Target};
 use crate::verify::Documents;
+use renders::Rendered;
 use status::{FAILURES_TOLD, blank, fill, holds, short, waiting};
 
 /// What is to be enforced.
@@ -48,32 +59,15 @@ pub struct Pass {
     pub poll_seconds: Option<u64>,
 }
 
-/// What a service rendered to, as long as its signed revision stays.
-struct Rendered {
-    revision: Digest,
-    manifests: Vec<Manifest>,
-    failures: Vec<ObjectError>,
-    mistakes: Vec<BadManifest>,
-}
-
-impl Rendered {
-    fn completeness(&self) -> Completeness {
-        if self.failures.is_empty() && self.mistakes.is_empty() {
-            Completeness::Complete
-        } else {
-            Completeness::Partial
-        }
-    }
-}
-
 /// The reconciler of one site.
 pub struct Reconciler<T> {
     store: Arc<Store>,
-    target: T,
+    target: Arc<T>,
     cluster: Name,
     tools: Tools,
-    rendered: BTreeMap<Name, Rendered>,
-    repairs: BTreeMap<Name, u64>,
+    shared: Arc<Shared>,
+    /// What is to be enforced in this pass.
+    intended: BTreeMap<Name, Enforce>,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
 }
@@ -93,8 +87,27 @@ impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        let (rendered, repairs) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, target, cluster, tools, rendered, repairs, silent: None }
+        let (shared, intended) = (Arc::default(), BTreeMap::new());
+        Self { store, target: Arc::new(target), cluster, tools, shared, intended, silent: None }
+    }
+
+    /// The mender that works beside it.
+    #[must_use]
+    pub fn mender(&self, told: mpsc::Sender<Mended>) -> Mender<T> {
+        let (target, store, shared) =
+            (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
+        Mender::new(self.cluster.clone(), target, store, shared, told)
+    }
+
+    /// Returns when somebody asked for a look at everything, because changes may have been missed.
+    pub async fn asked_for_a_look(&self) {
+        self.shared.asked_for_a_look().await;
+    }
+
+    /// How much of what is in place the target tells of by itself.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.target.coverage()
     }
 
     /// Looks at every service once, and repairs what is not as it should be.
@@ -106,6 +119,7 @@ impl<T: Target> Reconciler<T> {
         let poll_seconds = held.map(|documents| documents.group.poll_seconds);
         let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
         let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
+        self.target.follow(&self.shared.state().kinds());
         let content = self.store.content().present()?;
         let documents = held.map(|documents| (&documents.roster, &documents.group));
         let holding = Holding {
@@ -116,6 +130,7 @@ impl<T: Target> Reconciler<T> {
             content: &content,
         };
         let work = decide::decide(&holding);
+        self.intended = intended(&work);
         let ready = self.target.ready().await;
         self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
         if let Err(unreachable) = ready {
@@ -140,6 +155,8 @@ impl<T: Target> Reconciler<T> {
             // What was done is told all the same; the next pass finds the difference again.
             pass.alarms.push(chain(&error));
         }
+        self.target.follow(&self.shared.state().kinds());
+        pass.alarms.extend(self.target.coverage().blind);
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pass)
     }
@@ -161,7 +178,10 @@ impl<T: Target> Reconciler<T> {
         let mut in_place = BTreeMap::new();
         for service in self.store.services_with_inventory()? {
             let incarnation = match self.store.inventory(&service) {
-                Ok(Found::Good(inventory)) => inventory.incarnation,
+                Ok(Found::Good(inventory)) => {
+                    self.shared.state().learn(&service, &inventory);
+                    inventory.incarnation
+                }
                 Ok(Found::Absent) => continue,
                 // The disk refuses this one file: the other services go on.
                 Err(error) => {
@@ -205,7 +225,7 @@ impl<T: Target> Reconciler<T> {
                 let status = self.remove(name).await;
                 if status.state == ServiceState::Applied {
                     healthy.remove(name);
-                    self.rendered.remove(name);
+                    self.forget(name);
                 }
                 status
             }
@@ -248,39 +268,106 @@ impl<T: Target> Reconciler<T> {
     ) -> Result<ServiceStatus, String> {
         let Enforce { entry, revision, note } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        self.render(entry, *revision, site).await?;
-        let rendered = &self.rendered[&entry.name];
-        let mut desired = Desired {
-            manifests: rendered.manifests.clone(),
-            completeness: rendered.completeness(),
-            removal: decide::removal(enforce, prune),
-            revision: Some((*revision, entry.incarnation)),
-        };
-        let doubles = take_doubles(&mut desired);
-        match self.apply(&entry.name, desired).await {
+        let _turn = self.shared.turn(&entry.name).await;
+        let guard = self.guard(entry);
+        if let Some(outcome) = self.untouched(enforce, site, &guard).await {
+            fill(&mut status, &outcome, &[], note.as_deref());
+            self.tell_of_drift(&mut status, 0);
+            return Ok(status);
+        }
+        let rendered = self.render(entry, *revision, site).await?;
+        let completeness = rendered.completeness();
+        let Rendered { manifests, mut failures, mistakes } = rendered;
+        let (removal, revision) = (decide::removal(enforce, prune), Some((*revision, entry.incarnation)));
+        let mut desired = Desired { manifests, completeness, removal, revision };
+        failures.extend(take_doubles(&mut desired));
+        failures.extend(self.refuse_claimed(&entry.name, &mut desired, site).await);
+        match self.apply(&guard, &entry.name, desired).await {
             Ok(mut outcome) => {
-                let rendered = &self.rendered[&entry.name];
-                outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
-                fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome, &rendered.mistakes);
-                let repairs = self.repairs.entry(entry.name.clone()).or_default();
-                *repairs += outcome.repaired as u64;
-                status.repairs = *repairs;
+                outcome.failures.extend(failures);
+                fill(&mut status, &outcome, &mistakes, note.as_deref());
+                self.tell(&entry.name, &outcome, &mistakes);
+                self.tell_of_drift(&mut status, outcome.repaired);
             }
             Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
         }
         Ok(status)
     }
 
+    /// The target as a service sees it.
+    fn guard(&self, entry: &ServiceEntry) -> Guarded<T> {
+        let (target, store, shared) =
+            (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
+        Guarded::new(target, store, shared, &entry.name, &entry.drift)
+    }
+
+    /// How a service is that was applied whole, in just this revision, and that nobody has changed: nothing is
+    /// rendered for it. None if it has to be looked at closer.
+    async fn untouched(&self, enforce: &Enforce, site: &Site, guard: &Guarded<T>) -> Option<Outcome> {
+        let Enforce { entry, revision, .. } = enforce;
+        let made =
+            renders::made(&self.store, &entry.name, *revision, renders::inputs(entry, site, &self.tools))?;
+        let inventory = self.store.inventory(&entry.name).ok()?.good()?;
+        if !renders::is_settled(&inventory, &made, entry.incarnation) {
+            return None;
+        }
+        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
+        let live = guard.look(&owner, &inventory.items).await;
+        renders::untouched(&inventory, &live)
+    }
+
+    /// Says of a service what changed in it without us, and counts what was put back.
+    fn tell_of_drift(&self, status: &mut ServiceStatus, repaired: usize) {
+        let mut state = self.shared.state();
+        state.journal.repaired(&status.name, repaired as u64);
+        (status.repairs, status.drift) = state.journal.told(&status.name, clock::now());
+    }
+
+    fn forget(&self, service: &Name) {
+        self.shared.state().forget(service);
+        if let Err(error) = self.store.renders().remove(service) {
+            warn!(%service, error = %chain(&error), "a render of a service that is gone stays on disk");
+        }
+    }
+
+    /// Takes out what another service has and goes on to declare.
+    async fn refuse_claimed(&self, service: &Name, desired: &mut Desired, site: &Site) -> Vec<ObjectError> {
+        let mut others: BTreeMap<Name, BTreeSet<ObjectKey>> = BTreeMap::new();
+        {
+            let state = self.shared.state();
+            for manifest in &desired.manifests {
+                let owner = state.memory.owner(&manifest.key);
+                if let Some(owner) = owner.filter(|owner| *owner != service) {
+                    others.entry(owner.clone()).or_default().insert(manifest.key.clone());
+                }
+            }
+        }
+        let mut claimed = BTreeMap::new();
+        for (other, keys) in others {
+            // One that is not enforced, because it leaves or nothing is known of it, keeps nothing from others.
+            let Some(Enforce { entry, revision, .. }) = self.intended.get(&other) else { continue };
+            // What cannot be rendered stays as it is: it has what it had.
+            let declared: Option<BTreeSet<ObjectKey>> = self
+                .render(entry, *revision, site)
+                .await
+                .ok()
+                .map(|rendered| rendered.manifests.into_iter().map(|manifest| manifest.key).collect());
+            let goes_on = |key: &ObjectKey| declared.as_ref().is_none_or(|declared| declared.contains(key));
+            claimed.extend(keys.into_iter().filter(goes_on).map(|key| (key, other.clone())));
+        }
+        claims::refuse(desired, service, |key| claimed.get(key).cloned())
+    }
+
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
         let mut status = blank(name.clone(), "");
+        let _turn = self.shared.turn(name).await;
         let desired = Desired {
             manifests: vec![],
             completeness: Completeness::Complete,
             removal: Removal::Tombstone,
             revision: None,
         };
-        match self.apply(name, desired).await {
+        match self.apply(&*self.target, name, desired).await {
             Ok(outcome) => {
                 self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);
@@ -293,19 +380,27 @@ impl<T: Target> Reconciler<T> {
         status
     }
 
-    async fn apply(&self, service: &Name, desired: Desired) -> Result<Outcome, StoreError> {
+    async fn apply<U: Target>(
+        &self,
+        target: &U,
+        service: &Name,
+        desired: Desired,
+    ) -> Result<Outcome, StoreError> {
         let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let ledger = Inventories { store: &self.store, service };
-        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger).await
+        let outcome = apply::enforce(target, &owner, desired, &mut inventory, &ledger).await;
+        self.shared.state().replace(service, &inventory);
+        outcome
     }
 
-    /// Renders unless that has been done for this revision and everything found its place.
-    async fn render(&mut self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<(), String> {
-        let is_known =
-            |known: &Rendered| known.revision == revision && known.completeness() == Completeness::Complete;
-        if self.rendered.get(&entry.name).is_some_and(is_known) {
-            return Ok(());
+    /// Renders, unless that has been done from just this and everything found its place.
+    async fn render(&self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<Rendered, String> {
+        let inputs = renders::inputs(entry, site, &self.tools);
+        if renders::made(&self.store, &entry.name, revision, inputs).is_some()
+            && let Some(manifests) = renders::kept(&self.store, &entry.name).await
+        {
+            return Ok(Rendered { manifests, failures: vec![], mistakes: vec![] });
         }
         let content = unpacked(self.store.content(), &entry.artifact).await?;
         let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
@@ -321,9 +416,13 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes;
-        self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
-        Ok(())
+        let mut rendered = Rendered { manifests, failures, mistakes: out.mistakes };
+        if rendered.completeness() == Completeness::Complete {
+            let made = Made { revision, inputs, count: rendered.manifests.len() };
+            let manifests = std::mem::take(&mut rendered.manifests);
+            rendered.manifests = renders::keep(&self.store, &entry.name, made, manifests).await;
+        }
+        Ok(rendered)
     }
 
     /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
@@ -353,6 +452,15 @@ impl<T: Target> Reconciler<T> {
             warn!(%service, "{held}");
         }
     }
+}
+
+/// What is to be enforced, by service.
+fn intended(work: &[Work]) -> BTreeMap<Name, Enforce> {
+    let enforced = work.iter().filter_map(|work| match work {
+        Work::Enforce(enforce) => Some((enforce.entry.name.clone(), (**enforce).clone())),
+        Work::Remove(_) | Work::Blocked { .. } => None,
+    });
+    enforced.collect()
 }
 
 /// An artifact's files. One that is corrupt on disk is set aside, so that it is fetched again.

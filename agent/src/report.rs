@@ -131,6 +131,7 @@ mod tests {
             objects: 1,
             failures: vec![failure; 20],
             repairs: 0,
+            drift: vec![],
         }
     }
 

@@ -13,6 +13,10 @@ use crate::dsse::Envelope;
 use crate::keys::{KeyId, PublicKey};
 use crate::names::{Labels, Name};
 
+mod drift;
+
+pub use drift::{DriftAction, DriftException, DriftPolicy, DriftRule, ObjectDrift};
+
 /// The most bytes that an answer to `GET /v1/desired` has after decompression.
 pub const DESIRED_LIMIT: usize = 4 << 20;
 /// The most bytes that a status has after decompression.
@@ -185,6 +189,9 @@ pub struct ServiceEntry {
     /// How much one change may remove.
     #[serde(default)]
     pub prune: PruneBudget,
+    /// What is done about drift.
+    #[serde(default, skip_serializing_if = "DriftRule::is_default")]
+    pub drift: DriftRule,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -455,6 +462,9 @@ pub struct ServiceStatus {
     /// Drift repairs since the agent began to count.
     #[serde(default)]
     pub repairs: u64,
+    /// Objects that somebody else changed lately, the newest first; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<ObjectDrift>,
 }
 
 /// How far a service is at a site.

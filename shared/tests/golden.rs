@@ -19,9 +19,9 @@ use farshore_shared::operator::{Ask, Sent};
 use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
-    Artifact, Desired, Document, EnrollRequest, Enrolled, Group, Holds, ObjectFailure, Problem, PruneBudget,
-    Registration, Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus,
-    Status, Tombstone,
+    Artifact, Desired, Document, DriftRule, EnrollRequest, Enrolled, Group, Holds, ObjectFailure, Problem,
+    PruneBudget, Registration, Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState,
+    ServiceStatus, Status, Tombstone,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,6 +110,7 @@ fn entry() -> ServiceEntry {
         namespace: Some("greeter".into()),
         depends_on: vec![name("banner")],
         prune: PruneBudget { count: 5, percent: 20 },
+        drift: DriftRule::default(),
         critical: vec![],
     }
 }
@@ -169,6 +170,7 @@ fn status() -> Status {
         objects: 3,
         failures,
         repairs: 1,
+        drift: vec![],
     };
     let failure = ObjectFailure { object: "v1/ConfigMap shop/a".into(), message: "forbidden".into() };
     Status {

@@ -30,6 +30,7 @@ pub(super) fn blank(name: Name, commit: &str) -> ServiceStatus {
         objects: 0,
         failures: vec![],
         repairs: 0,
+        drift: vec![],
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fs;
 
-use farshore_shared::wire::{Group, PruneBudget, Renderer, Revision};
+use farshore_shared::wire::{DriftRule, Group, PruneBudget, Renderer, Revision};
 
 use super::*;
 use crate::target::memory::Memory;
@@ -50,6 +50,7 @@ impl Case {
             namespace: Some("shop".into()),
             depends_on: vec![],
             prune: PruneBudget::default(),
+            drift: DriftRule::default(),
             critical: vec![],
         }
     }

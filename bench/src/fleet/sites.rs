@@ -155,6 +155,7 @@ impl Sites {
             objects: 1,
             failures: vec![],
             repairs: 0,
+            drift: vec![],
         };
         let status = Status {
             cluster: fleet.name(number),

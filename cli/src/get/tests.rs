@@ -43,6 +43,7 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         objects: 3,
         failures: vec![],
         repairs: 1,
+        drift: vec![],
     };
     let status = Status {
         cluster: name(called),

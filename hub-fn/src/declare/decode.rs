@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
+use super::drift;
 use super::fields::{Fields, Scribe, below, count, exact, items, json_map, pairs, parsed, text};
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
 use super::mistake::known_words;
@@ -144,8 +145,10 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
     let clusters = spec.demand("clusters", right, scribe).and_then(|node| selector(node, scribe));
     let depends_on = spec.take("dependsOn").map(|node| dependencies(node, scribe)).unwrap_or_default();
     let prune = spec.take("prune").and_then(|node| prune(node, scribe));
+    let drift = spec.take("drift").and_then(|node| drift::read(node, scribe));
     spec.close(scribe);
-    Some(ServiceSpec { source: source?, path, renderer, namespace, clusters: clusters?, depends_on, prune })
+    let (source, clusters) = (source?, clusters?);
+    Some(ServiceSpec { source, path, renderer, namespace, clusters, depends_on, prune, drift })
 }
 
 fn dependencies(node: &Node, scribe: &mut Scribe<'_>) -> Vec<Name> {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::{PruneBudget, Renderer};
 
+use super::drift::DriftSpec;
 use super::selector::LabelSelector;
 use super::text::{Branch, FolderPath, GitAddress, Interval};
 
@@ -118,6 +119,9 @@ pub struct ServiceSpec {
     /// How many of its objects one change may remove; ten and 10% where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune: Option<PruneBudget>,
+    /// What is done when somebody else changes what it owns; it is put back where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftSpec>,
 }
 
 /// Labels of a cluster: they override those of its registration.
