@@ -9,6 +9,8 @@ use crate::store::{Keys, Number, Outbox, StoreError};
 
 /// The most failures that one status tells of, over all services.
 const FAILURES_TOLD: usize = 100;
+/// The most changed objects that one status tells of, over all services.
+const DRIFT_TOLD: usize = 100;
 /// The most alarms.
 const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
@@ -87,6 +89,7 @@ fn fitted(mut status: Status) -> Status {
     if size > STATUS_LIMIT {
         for service in &mut status.services {
             service.failures.clear();
+            service.drift.clear();
             service.message = service.message.chars().take(40).collect();
         }
         status.alarms =
@@ -96,11 +99,13 @@ fn fitted(mut status: Status) -> Status {
 }
 
 fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
-    let mut room = FAILURES_TOLD;
+    let (mut room, mut drift_room) = (FAILURES_TOLD, DRIFT_TOLD);
     let cut = |service: &ServiceStatus| {
         let mut service = service.clone();
         service.failures.truncate(room);
         room -= service.failures.len();
+        service.drift.truncate(drift_room);
+        drift_room -= service.drift.len();
         service
     };
     services.iter().take(SERVICES_TOLD).map(cut).collect()
@@ -112,7 +117,7 @@ mod tests {
     use crate::store::Store;
     use farshore_shared::dsse::Signers;
     use farshore_shared::names::Name;
-    use farshore_shared::wire::{ObjectFailure, ServiceState};
+    use farshore_shared::wire::{DriftAction, ObjectDrift, ObjectFailure, ServiceState};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -123,6 +128,13 @@ mod tests {
             object: "ConfigMap shop/".to_owned() + &"o".repeat(63),
             message: "\u{1}".repeat(400),
         };
+        let drift = ObjectDrift {
+            object: failure.object.clone(),
+            manager: "m".repeat(128),
+            at: 1,
+            fields: vec!["/f".repeat(100); 8],
+            action: DriftAction::Corrected,
+        };
         ServiceStatus {
             name: name(&format!("service-{n}")),
             commit: "c".repeat(40),
@@ -131,7 +143,7 @@ mod tests {
             objects: 1,
             failures: vec![failure; 20],
             repairs: 0,
-            drift: vec![],
+            drift: vec![drift; 20],
         }
     }
 

@@ -42,6 +42,9 @@ pub fn examine(manifest: &Value, live: &Value, exceptions: &[&str]) -> Examined 
     if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
         return Examined { found: Found::Going, manager: String::new() };
     }
+    if is_file(live) {
+        return Examined { found: file(manifest, live, exceptions), manager: String::new() };
+    }
     let differences = compare(manifest, live, &owners.ours);
     let taken = differences.iter().any(|found| found.owner == Same::No);
     let counts = |found: &&Difference| !is_excepted(&found.pointer, exceptions);
@@ -68,8 +71,24 @@ pub fn examine(manifest: &Value, live: &Value, exceptions: &[&str]) -> Examined 
     Examined { found, manager }
 }
 
+/// No API server gave it a life of its own: nobody keeps account of its fields, and all that is in it counts.
+fn is_file(live: &Value) -> bool {
+    live.pointer("/metadata/uid").is_none()
+}
+
+fn file(manifest: &Value, live: &Value, exceptions: &[&str]) -> Found {
+    let mut said = manifest.clone();
+    leave_to_others(&mut said, live, exceptions);
+    if said == *live {
+        return Found::AsApplied;
+    }
+    let changed = compare(&said, live, &[]).into_iter().filter(|found| found.value == Same::No);
+    Found::Changed(changed.map(|found| found.pointer).collect())
+}
+
 /// Takes out of a manifest what others may change and have changed. What nobody has changed stays in it:
-/// to leave that out would remove it.
+/// to leave that out would remove it. Where nobody keeps account of owners, as in a file, what others have
+/// written is taken over instead.
 pub fn leave_to_others(manifest: &mut Value, live: &Value, exceptions: &[&str]) {
     if exceptions.is_empty() {
         return;
@@ -79,7 +98,10 @@ pub fn leave_to_others(manifest: &mut Value, live: &Value, exceptions: &[&str]) 
     let theirs = theirs.filter(|found| is_excepted(&found.pointer, exceptions));
     // The last first: an item that goes moves those behind it.
     for found in theirs.collect::<Vec<_>>().into_iter().rev() {
-        remove(manifest, &found.pointer);
+        match (manifest.pointer_mut(&found.pointer), live.pointer(&found.pointer)) {
+            (Some(said), Some(written)) if is_file(live) => said.clone_from(written),
+            _ => remove(manifest, &found.pointer),
+        }
     }
 }
 
@@ -130,6 +152,7 @@ mod tests {
         };
         let entries: Vec<Value> = owners.iter().map(entry).collect();
         let mut body = manifest();
+        body["metadata"]["uid"] = "1".into();
         body["data"] = data;
         body["metadata"]["managedFields"] = entries.into();
         body
@@ -196,11 +219,30 @@ mod tests {
     }
 
     #[test]
+    fn in_a_file_what_others_may_change_is_taken_over() {
+        let mut body = manifest();
+        body["data"] = json!({"a": "2"});
+        let mut said = manifest();
+        leave_to_others(&mut said, &body, &["/data"]);
+        assert_eq!(said["data"], json!({"a": "2"}));
+        assert_eq!(examine(&manifest(), &body, &["/data"]).found, Found::AsApplied);
+        assert_eq!(examine(&manifest(), &body, &["/data/b"]).found, Found::Changed(vec!["/data/a".into()]));
+        body = manifest();
+        assert_eq!(examine(&manifest(), &body, &[]).found, Found::AsApplied);
+        body["data"]["theirs"] = "1".into();
+        assert_eq!(
+            examine(&manifest(), &body, &[]).found,
+            Found::Changed(vec![]),
+            "whoever reads the file reads all"
+        );
+    }
+
+    #[test]
     fn items_of_lists_are_left_to_others_too() {
         let said =
             json!({"spec": {"list": [{"name": "a", "x": 1}, {"name": "b", "x": 1}, {"name": "c", "x": 1}]}});
         let mut body = said.clone();
-        body["metadata"] = json!({"managedFields": [{"manager": "farshore", "operation": "Apply", "fieldsV1":
+        body["metadata"] = json!({"uid": "1", "managedFields": [{"manager": "farshore", "operation": "Apply", "fieldsV1":
             {"f:spec": {"f:list": {"k:{\"name\":\"b\"}": {".": {}, "f:name": {}, "f:x": {}}}}}}]});
         body["spec"]["list"] = json!([{"name": "b", "x": 1}]);
         let mut left = said;

@@ -23,6 +23,8 @@ use crate::plan::Item;
 use crate::store::{Found as Stored, Store};
 use crate::target::{Applied, Deleted, Live, ObjectError, Sighting, Target, Unreachable, Whole};
 
+/// The most characters of a field that is told of.
+const FIELD_LIMIT: usize = 200;
 /// How many objects are looked at at a time.
 const CONCURRENT_LOOKS: usize = 8;
 /// The most objects that are looked at to say what was changed in them. When more are changed at once,
@@ -116,6 +118,7 @@ impl<T: Target> Guarded<T> {
         mut fields: Vec<String>,
     ) -> Judged {
         fields.truncate(FIELDS_TOLD);
+        fields.iter_mut().for_each(|field| *field = shortened(field));
         let (object, at) = (key.to_string(), clock::now());
         let mut drift = ObjectDrift { object, manager, at, fields, action: DriftAction::Corrected };
         let (mut state, now) = (self.shared.state(), self.shared.now());
@@ -145,7 +148,14 @@ impl<T: Target> Guarded<T> {
     /// What lives under the items' keys, with what is let be as if it were untouched.
     async fn judged(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
         let mut live = self.target.observe(owner, items).await;
-        let suspects = self.suspects_among(items, &live);
+        let mut suspects = self.suspects_among(items, &live);
+        suspects.retain(|place| {
+            let is_let_be = self.is_let_be(&items[*place], &live[*place]);
+            if is_let_be {
+                self.let_be(&mut live, items, *place, None);
+            }
+            !is_let_be
+        });
         let (looked_at, rest) = suspects.split_at(suspects.len().min(LOOKS_LIMIT));
         if !suspects.is_empty() {
             let keys = looked_at.iter().map(|place| items[*place].key.clone()).collect();
@@ -187,6 +197,17 @@ impl<T: Target> Guarded<T> {
             }
         }
         suspects
+    }
+
+    /// Whether nothing is asked of an object that looks changed: nobody cares, or it was looked at before.
+    fn is_let_be(&self, item: &Item, live: &Result<Live, ObjectError>) -> bool {
+        let known = match live {
+            Ok(Live::Present { fingerprint, .. }) => {
+                self.shared.state().memory.is_let_be(&item.key, fingerprint)
+            }
+            Ok(Live::Absent) | Err(_) => false,
+        };
+        known || self.rule.policy == DriftPolicy::Ignore
     }
 
     fn let_be(
@@ -239,6 +260,14 @@ impl<T: Target> Guarded<T> {
             state.fights.repaired(&self.service, &manifest.key, &drift.manager, now);
             state.journal.found(&self.service, drift);
         }
+    }
+}
+
+/// The beginning of a long pointer.
+fn shortened(field: &str) -> String {
+    match field.char_indices().nth(FIELD_LIMIT) {
+        None => field.to_owned(),
+        Some((end, _)) => format!("{}...", &field[..end]),
     }
 }
 
