@@ -259,7 +259,7 @@ fn note(
 ) {
     match result {
         Err(error) => outcome.failures.push(error),
-        Ok(Applied { uid, fingerprint }) => {
+        Ok(Applied { uid, fingerprint, .. }) => {
             outcome.objects += 1;
             match cause {
                 Cause::Changed => outcome.changed += 1,

@@ -232,7 +232,7 @@ pub fn removal(enforce: &Enforce, prune: Prune) -> Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farshore_shared::wire::{Artifact, PruneBudget, Renderer, Revision};
+    use farshore_shared::wire::{Artifact, DriftRule, PruneBudget, Renderer, Revision};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -253,6 +253,7 @@ mod tests {
             health: vec![],
             timeout_seconds: None,
             on_failure: OnFailure::Hold,
+            drift: DriftRule::default(),
             critical: vec![],
         }
     }

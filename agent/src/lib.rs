@@ -20,6 +20,7 @@
 //! - [`rollout`]: what is remembered of a service on its way to a revision (pure).
 //! - [`apply`]: does it.
 //! - [`target`]: where objects live.
+//! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
 //! - [`report`]: what a site says of itself.
 //!
@@ -31,6 +32,7 @@ pub mod apply;
 pub mod config;
 pub mod courier;
 pub mod decide;
+pub mod drift;
 pub mod health;
 pub mod hub;
 pub mod identity;

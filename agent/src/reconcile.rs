@@ -1,11 +1,19 @@
 //! The reconciler: one pass over all services of the site, with or without a hub.
 //!
-//! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
-//! tells of every pass by an `mpsc` channel.
+//! It and the [mender](crate::drift::mender), in turns, alone touch the target and the inventories. It
+//! hears of new documents by a `watch` channel and tells of every pass by an `mpsc` channel.
+//!
+//! - `renders`: what a service renders to, kept on disk; `claims`: objects that two services declare.
+//! - `arrange`, `bring`: one service as far as its health allows; `rollouts`: what is remembered of that.
+//! - `beside`: what the reconciler shares with the mender; [`rhythm`]: when it looks again.
+//! - `held`: what is known before a pass; `status`: what it says of each service.
 
 mod arrange;
+mod beside;
 mod bring;
+mod claims;
 mod held;
+mod renders;
 pub mod rhythm;
 mod rollouts;
 mod status;
@@ -21,14 +29,16 @@ use tracing::warn;
 
 use crate::apply::{self, Desired, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
+use crate::drift::Shared;
 use crate::health::rules::Judges;
-use crate::object::{BadManifest, Manifest, Owner};
+use crate::object::Owner;
 use crate::plan::{Completeness, Removal};
 use crate::render::{self, Limits, Site, Tools};
-use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
-use crate::target::{ObjectError, Target};
+use crate::store::{Content, Found, Healthy, Made, Prune, Store, StoreError};
+use crate::target::Target;
 use crate::verify::Documents;
 use held::{InPlace, Inventories};
+use renders::Rendered;
 use rollouts::Rollouts;
 use status::{blank, fill, holds, short, waiting};
 
@@ -67,32 +77,15 @@ pub struct Pass {
     pub poll_seconds: Option<u64>,
 }
 
-/// What a service rendered to, as long as its signed revision stays.
-struct Rendered {
-    revision: Digest,
-    manifests: Vec<Manifest>,
-    failures: Vec<ObjectError>,
-    mistakes: Vec<BadManifest>,
-}
-
-impl Rendered {
-    fn completeness(&self) -> Completeness {
-        if self.failures.is_empty() && self.mistakes.is_empty() {
-            Completeness::Complete
-        } else {
-            Completeness::Partial
-        }
-    }
-}
-
 /// The reconciler of one site.
 pub struct Reconciler<T> {
     store: Arc<Store>,
-    target: T,
+    target: Arc<T>,
     cluster: Name,
     tools: Tools,
-    rendered: BTreeMap<Name, Rendered>,
-    repairs: BTreeMap<Name, u64>,
+    shared: Arc<Shared>,
+    /// What is to be enforced in this pass.
+    intended: BTreeMap<Name, Enforce>,
     rollouts: Rollouts,
     in_place: InPlace,
     /// Every service as the last pass left it.
@@ -107,17 +100,16 @@ impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        let (rendered, repairs, last) = Default::default();
-        let (rollouts, in_place) = (Rollouts::default(), InPlace::default());
+        let (intended, last) = Default::default();
         Self {
             store,
-            target,
+            target: Arc::new(target),
             cluster,
             tools,
-            rendered,
-            repairs,
-            rollouts,
-            in_place,
+            shared: Arc::default(),
+            intended,
+            rollouts: Rollouts::default(),
+            in_place: InPlace::default(),
             last,
             again: false,
             silent: None,
@@ -152,6 +144,7 @@ impl<T: Target> Reconciler<T> {
         if extent == Extent::Everything {
             self.in_place = self.in_place()?;
         }
+        self.target.follow(&self.shared.state().kinds());
         let InPlace { lives: in_place, alarms } = self.in_place.clone();
         pass.alarms.extend(alarms);
         pass.alarms.extend(self.rollouts.refresh(&self.store)?);
@@ -167,6 +160,7 @@ impl<T: Target> Reconciler<T> {
             given_up: &given_up,
         };
         let work = decide::decide(&holding);
+        self.intend(&work);
         let ready = self.target.ready().await;
         self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
         if let Err(unreachable) = ready {
@@ -184,6 +178,8 @@ impl<T: Target> Reconciler<T> {
             // What was done is told all the same; the next pass finds the difference again.
             pass.alarms.push(chain(&error));
         }
+        self.target.follow(&self.shared.state().kinds());
+        pass.alarms.extend(self.target.coverage().blind);
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pass)
     }
@@ -240,8 +236,7 @@ impl<T: Target> Reconciler<T> {
                 let status = self.remove(name).await;
                 if status.state == ServiceState::Applied {
                     healthy.remove(name);
-                    self.rendered.remove(name);
-                    self.rollouts.forget(&self.store, name);
+                    self.forget(name);
                 }
                 status
             }
@@ -285,25 +280,31 @@ impl<T: Target> Reconciler<T> {
     ) -> Result<(ServiceStatus, bool), String> {
         let Enforce { entry, revision, note, .. } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        self.render(entry, *revision, site).await?;
+        let _turn = self.shared.turn(&entry.name).await;
+        let guard = self.guard(entry);
         let healthy = holding.healthy.get(&entry.name).map(|healthy| healthy.revision);
-        let mut ready = self.arrange(enforce, healthy);
-        ready.desired.removal = decide::removal(enforce, holding.prune);
-        ready.desired.revision = Some((*revision, entry.incarnation));
-        let failures = ready.failures.clone();
         // What was healthy in this revision is enforced whole, and so is what is only kept.
         let is_under_way = healthy != Some(*revision) && note.is_none() && self.target.shows_health();
-        match self.bring(enforce, ready, is_under_way).await {
+        if !is_under_way && let Some(outcome) = self.untouched(enforce, site, &guard).await {
+            fill(&mut status, &outcome, &[], note.as_deref());
+            self.tell_of_drift(&mut status, 0);
+            self.conclude(enforce, None, false, &mut status);
+            return Ok((status, note.is_none()));
+        }
+        let rendered = self.render(entry, *revision, site).await?;
+        let mut ready = self.arrange(enforce, healthy, rendered);
+        let refused = self.refuse_claimed(&entry.name, &mut ready.desired, site).await;
+        ready.failures.extend(refused);
+        ready.desired.removal = decide::removal(enforce, holding.prune);
+        ready.desired.revision = Some((*revision, entry.incarnation));
+        let (failures, mistakes) = (ready.failures.clone(), ready.mistakes.clone());
+        match self.bring(&guard, enforce, ready, is_under_way).await {
             Ok((mut outcome, verdict)) => {
-                outcome.healthy &= failures.is_empty();
+                outcome.healthy &= failures.is_empty() && mistakes.is_empty();
                 outcome.failures.extend(failures);
-                let rendered = &self.rendered[&entry.name];
-                outcome.healthy &= rendered.mistakes.is_empty();
-                fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome, &rendered.mistakes);
-                let repairs = self.repairs.entry(entry.name.clone()).or_default();
-                *repairs += outcome.repaired as u64;
-                status.repairs = *repairs;
+                fill(&mut status, &outcome, &mistakes, note.as_deref());
+                self.tell(&entry.name, &outcome, &mistakes);
+                self.tell_of_drift(&mut status, outcome.repaired);
                 let can_go_back = healthy.is_some_and(|healthy| healthy != *revision);
                 self.conclude(enforce, verdict, can_go_back, &mut status);
                 Ok((status, outcome.healthy && note.is_none()))
@@ -317,6 +318,7 @@ impl<T: Target> Reconciler<T> {
 
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
         let mut status = blank(name.clone(), "");
+        let _turn = self.shared.turn(name).await;
         let desired = Desired {
             manifests: vec![],
             completeness: Completeness::Complete,
@@ -342,15 +344,18 @@ impl<T: Target> Reconciler<T> {
         let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let ledger = Inventories { store: &self.store, service };
-        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger, None).await
+        let outcome = apply::enforce(&*self.target, &owner, desired, &mut inventory, &ledger, None).await;
+        self.shared.state().replace(service, &inventory);
+        outcome
     }
 
-    /// Renders unless that has been done for this revision and everything found its place.
-    async fn render(&mut self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<(), String> {
-        let is_known =
-            |known: &Rendered| known.revision == revision && known.completeness() == Completeness::Complete;
-        if self.rendered.get(&entry.name).is_some_and(is_known) {
-            return Ok(());
+    /// Renders, unless that has been done from just this and everything found its place.
+    async fn render(&self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<Rendered, String> {
+        let inputs = renders::inputs(entry, site, &self.tools);
+        if renders::made(&self.store, &entry.name, revision, inputs).is_some()
+            && let Some(manifests) = renders::kept(&self.store, &entry.name).await
+        {
+            return Ok(Rendered { manifests, failures: vec![], mistakes: vec![] });
         }
         let content = unpacked(self.store.content(), &entry.artifact).await?;
         let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
@@ -366,9 +371,13 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes;
-        self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
-        Ok(())
+        let mut rendered = Rendered { manifests, failures, mistakes: out.mistakes };
+        if rendered.completeness() == Completeness::Complete {
+            let made = Made { revision, inputs, count: rendered.manifests.len() };
+            let manifests = std::mem::take(&mut rendered.manifests);
+            rendered.manifests = renders::keep(&self.store, &entry.name, made, manifests).await;
+        }
+        Ok(rendered)
     }
 }
 

@@ -11,6 +11,8 @@ use crate::store::{Keys, Number, Outbox, StoreError};
 const FAILURES_TOLD: usize = 100;
 /// The most bytes of logs of checks that one status has, over all services.
 const LOGS_TOLD: usize = 64 << 10;
+/// The most changed objects that one status tells of, over all services.
+const DRIFT_TOLD: usize = 100;
 /// The most alarms.
 const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
@@ -117,6 +119,7 @@ fn fitted(mut status: Status) -> Status {
         for service in &mut status.services {
             service.failures.clear();
             service.checks.clear();
+            service.drift.clear();
             service.message = service.message.chars().take(40).collect();
             service.progress = None;
             service.failed_revision.iter_mut().for_each(|failed| failed.why.clear());
@@ -128,11 +131,13 @@ fn fitted(mut status: Status) -> Status {
 }
 
 fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
-    let (mut room, mut log_room) = (FAILURES_TOLD, LOGS_TOLD);
+    let (mut room, mut log_room, mut drift_room) = (FAILURES_TOLD, LOGS_TOLD, DRIFT_TOLD);
     let cut = |service: &ServiceStatus| {
         let mut service = service.clone();
         service.failures.truncate(room);
         room -= service.failures.len();
+        service.drift.truncate(drift_room);
+        drift_room -= service.drift.len();
         for check in &mut service.checks {
             if check.log.len() > log_room {
                 check.log = String::new();
@@ -150,7 +155,9 @@ mod tests {
     use crate::store::Store;
     use farshore_shared::dsse::Signers;
     use farshore_shared::names::Name;
-    use farshore_shared::wire::{Check, CheckOutcome, FailedRevision, ObjectFailure, ServiceState};
+    use farshore_shared::wire::{
+        Check, CheckOutcome, DriftAction, FailedRevision, ObjectDrift, ObjectFailure, ServiceState,
+    };
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -167,6 +174,13 @@ mod tests {
             log: "\u{1}".repeat(2048),
         };
         let progress = Progress { stage: "wave 1".into(), object, why: odd.clone(), since: 1, others: 0 };
+        let drift = ObjectDrift {
+            object: failure.object.clone(),
+            manager: "m".repeat(128),
+            at: 1,
+            fields: vec!["/f".repeat(100); 8],
+            action: DriftAction::Corrected,
+        };
         ServiceStatus {
             name: name(&format!("service-{n}")),
             commit: "c".repeat(40),
@@ -178,6 +192,7 @@ mod tests {
             progress: Some(progress),
             failed_revision: Some(FailedRevision { commit: "c".repeat(40), why: odd, at: 1 }),
             checks: vec![check; 10],
+            drift: vec![drift; 20],
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farshore_chaos::kit::{ApiWrite, GitHttp, GitRepo, KitError, Kubernetes, wait_for};
+use farshore_chaos::kit::{ApiRequest, GitHttp, GitRepo, KitError, Kubernetes, wait_for};
 use farshore_chaos::world::{Fleet, Repository, Role, Site, Target, declare};
 use farshore_shared::wire::{ServiceState, ServiceStatus, Status};
 
@@ -85,7 +85,7 @@ async fn until_applied(fleet: &Fleet, services: usize) -> Result<Status, KitErro
 }
 
 /// What the agent wrote: everybody else here is kubectl or the API server.
-fn by_agent(writes: Vec<ApiWrite>) -> Vec<ApiWrite> {
+fn by_agent(writes: Vec<ApiRequest>) -> Vec<ApiRequest> {
     writes.into_iter().filter(|write| !write.user_agent.starts_with("kubectl/")).collect()
 }
 

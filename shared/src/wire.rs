@@ -19,6 +19,9 @@ pub use health::{
     Check, CheckOutcome, DEFAULT_TIMEOUT, EXPRESSION_LIMIT, FailedRevision, HealthRule, OnFailure, Progress,
     RULES_LIMIT,
 };
+mod drift;
+
+pub use drift::{DriftAction, DriftException, DriftPolicy, DriftRule, ObjectDrift};
 
 /// The most bytes that an answer to `GET /v1/desired` has after decompression.
 pub const DESIRED_LIMIT: usize = 4 << 20;
@@ -201,6 +204,9 @@ pub struct ServiceEntry {
     /// What the site does when a revision is not healthy within that time.
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
+    /// What is done about drift.
+    #[serde(default, skip_serializing_if = "DriftRule::is_default")]
+    pub drift: DriftRule,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -480,6 +486,9 @@ pub struct ServiceStatus {
     /// How the tests of the revision went, and its hooks that failed; the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// Objects that somebody else changed lately, the newest first; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<ObjectDrift>,
 }
 
 impl ServiceStatus {
@@ -497,6 +506,7 @@ impl ServiceStatus {
             progress: None,
             failed_revision: None,
             checks: vec![],
+            drift: vec![],
         }
     }
 }

@@ -19,9 +19,10 @@ use farshore_shared::operator::{Ask, Sent};
 use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
-    Artifact, Check, CheckOutcome, Desired, Document, EnrollRequest, Enrolled, FailedRevision, Group,
-    HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress, PruneBudget, Registration, Renderer,
-    Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus, Status, Tombstone,
+    Artifact, Check, CheckOutcome, Desired, Document, DriftRule, EnrollRequest, Enrolled, FailedRevision,
+    Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress, PruneBudget, Registration,
+    Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus, Status,
+    Tombstone,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -113,6 +114,7 @@ fn entry() -> ServiceEntry {
         health: vec![],
         timeout_seconds: None,
         on_failure: OnFailure::Hold,
+        drift: DriftRule::default(),
         critical: vec![],
     }
 }
@@ -175,6 +177,7 @@ fn status() -> Status {
         progress: None,
         failed_revision: None,
         checks: vec![],
+        drift: vec![],
     };
     let failure = ObjectFailure { object: "v1/ConfigMap shop/a".into(), message: "forbidden".into() };
     Status {

@@ -8,7 +8,7 @@ use crate::apply::Desired;
 use crate::apply::stages::Seat;
 use crate::health::is_judged;
 use crate::health::rules::rule_for;
-use crate::object::{Manifest, ObjectKey};
+use crate::object::{BadManifest, Manifest, ObjectKey};
 use crate::plan::{Completeness, Removal};
 use crate::target::{ObjectError, Retry};
 use crate::waves::{self, Arranged, Hook, Keeping, Member, Occasion};
@@ -23,6 +23,8 @@ pub(super) struct Ready {
     pub(super) hooks: Vec<Hook>,
     /// Objects that cannot be handled at all.
     pub(super) failures: Vec<ObjectError>,
+    /// Documents that are no manifests.
+    pub(super) mistakes: Vec<BadManifest>,
 }
 
 /// Whether a target shows how objects are.
@@ -56,7 +58,7 @@ pub(super) fn arrange(
         members.iter().filter(is_made_once).map(|member| member.manifest.key.clone()).collect();
     let manifests = members.into_iter().map(|member| member.manifest).collect();
     let desired = Desired { manifests, completeness, removal: Removal::Nothing, revision: None, aside, once };
-    Ready { desired, seats, hooks, failures }
+    Ready { desired, seats, hooks, failures, mistakes: vec![] }
 }
 
 fn seat(member: &Member, rules: &[HealthRule]) -> Seat {

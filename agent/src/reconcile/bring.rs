@@ -10,10 +10,12 @@ use tracing::warn;
 use super::Reconciler;
 use super::arrange::{Ready, Sight, arrange};
 use super::held::Inventories;
+use super::renders::Rendered;
 use super::rollouts::Logs;
 use super::status::{short, under_way};
 use crate::apply::{self, Outcome};
 use crate::decide::Enforce;
+use crate::drift::guard::Guarded;
 use crate::object::Owner;
 use crate::rollout::Verdict;
 use crate::store::{Found, StoreError};
@@ -22,14 +24,15 @@ use crate::waves::Occasion;
 
 impl<T: Target> Reconciler<T> {
     /// What is to be done with what a service rendered to.
-    pub(super) fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>) -> Ready {
-        let rendered = &self.rendered[&enforce.entry.name];
+    pub(super) fn arrange(&self, enforce: &Enforce, healthy: Option<Digest>, rendered: Rendered) -> Ready {
         let was_here = healthy.is_some() || self.was_proven(&enforce.entry.name);
         let occasion = if was_here { Occasion::Upgrade } else { Occasion::Install };
         let sight = if self.target.shows_health() { Sight::Seeing } else { Sight::Blind };
-        let (manifests, completeness) = (rendered.manifests.clone(), rendered.completeness());
+        let completeness = rendered.completeness();
+        let Rendered { manifests, failures, mistakes } = rendered;
         let mut ready = arrange(manifests, completeness, occasion, sight, &enforce.entry.health);
-        ready.failures.extend(rendered.failures.iter().cloned());
+        ready.failures.extend(failures);
+        ready.mistakes = mistakes;
         ready
     }
 
@@ -42,17 +45,17 @@ impl<T: Target> Reconciler<T> {
     /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
     pub(super) async fn bring(
         &mut self,
+        guard: &Guarded<T>,
         enforce: &Enforce,
         ready: Ready,
         is_under_way: bool,
     ) -> Result<(Outcome, Option<Verdict>), StoreError> {
         let Enforce { entry, revision, .. } = enforce;
-        let Ready { desired, seats, hooks, failures } = ready;
+        let Ready { desired, seats, hooks, failures, mistakes } = ready;
         let mut inventory = self.store.inventory(&entry.name)?.good().unwrap_or_default();
         let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
         let ledger = Inventories { store: &self.store, service: &entry.name };
         let logs = Logs { store: &self.store, service: &entry.name };
-        let mistakes = &self.rendered[&entry.name].mistakes;
         let mut course = is_under_way.then(|| self.rollouts.course(entry, *revision, &logs));
         if let Some(course) = &mut course {
             (course.seats, course.hooks) = (seats, hooks);
@@ -60,9 +63,10 @@ impl<T: Target> Reconciler<T> {
             let unread = mistakes.iter().map(|mistake| (mistake.origin.clone(), mistake.why.clone()));
             course.blemishes = failed.chain(unread).collect();
         }
-        let (target, inventory) = (&self.target, &mut inventory);
-        let outcome = apply::enforce(target, &owner, desired, inventory, &ledger, course.as_mut()).await?;
-        Ok((outcome, course.and_then(|course| course.verdict)))
+        let brought = apply::enforce(guard, &owner, desired, &mut inventory, &ledger, course.as_mut()).await;
+        let verdict = course.and_then(|course| course.verdict);
+        self.shared.state().replace(&entry.name, &inventory);
+        Ok((brought?, verdict))
     }
 
     /// Says how far a service is on its way, and gives its revision up where that is wanted.

@@ -55,7 +55,10 @@ impl<T: Target> Reconciler<T> {
         let InPlace { mut lives, mut alarms } = InPlace::default();
         for service in self.store.services_with_inventory()? {
             let incarnation = match self.store.inventory(&service) {
-                Ok(Found::Good(inventory)) => inventory.incarnation,
+                Ok(Found::Good(inventory)) => {
+                    self.shared.state().learn(&service, &inventory);
+                    inventory.incarnation
+                }
                 Ok(Found::Absent) => continue,
                 // The disk refuses this one file: the other services go on.
                 Err(error) => {

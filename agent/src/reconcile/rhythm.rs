@@ -52,7 +52,6 @@ impl Urgency {
 #[derive(Debug)]
 pub struct Rhythm {
     name: Name,
-    sweep: Duration,
     retry: Schedule,
     look: Schedule,
     round: u64,
@@ -61,18 +60,18 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// Nothing was looked at yet.
+    /// Nothing was looked at yet. No pause after a failure is longer than `longest`.
     #[must_use]
-    pub fn new(name: Name, sweep: Duration, now: Instant) -> Self {
-        let (retry, look) = (Schedule::new(RETRY, sweep), Schedule::new(LOOK.0, LOOK.1.min(sweep)));
-        Self { name, sweep, retry, look, round: 0, whole: now }
+    pub fn new(name: Name, longest: Duration, now: Instant) -> Self {
+        let (retry, look) = (Schedule::new(RETRY, longest), Schedule::new(LOOK.0, LOOK.1.min(longest)));
+        Self { name, retry, look, round: 0, whole: now }
     }
 
-    /// A pass over an extent begins.
-    pub fn begin(&mut self, extent: Extent, now: Instant) {
+    /// A pass over an extent begins; everything is due again after about a `sweep`.
+    pub fn begin(&mut self, extent: Extent, sweep: Duration, now: Instant) {
         self.round += 1;
         if extent == Extent::Everything {
-            self.whole = now + about(self.name.as_str(), self.sweep, self.round);
+            self.whole = now + about(self.name.as_str(), sweep, self.round);
         }
     }
 
@@ -115,7 +114,7 @@ mod tests {
         let mut rhythm = Rhythm::new("shop-7".parse().expect("a name"), SWEEP, begun);
         let (mut now, mut extent, mut last_whole, mut looks) = (begun, Extent::Everything, begun, 0);
         while now < begun + 10 * SWEEP {
-            rhythm.begin(extent, now);
+            rhythm.begin(extent, SWEEP, now);
             if extent == Extent::Everything {
                 assert!(now - last_whole < 2 * SWEEP, "{:?}", now - last_whole);
                 last_whole = now;
@@ -131,7 +130,7 @@ mod tests {
     fn a_calm_site_is_looked_at_once_a_sweep_and_a_troubled_one_later_and_later() {
         let now = Instant::now();
         let mut rhythm = Rhythm::new("shop-7".parse().expect("a name"), SWEEP, now);
-        rhythm.begin(Extent::Everything, now);
+        rhythm.begin(Extent::Everything, SWEEP, now);
         let (pause, extent) = rhythm.after(Urgency::Calm, now);
         assert!(pause > SWEEP / 2 && pause < 2 * SWEEP && extent == Extent::Everything, "{pause:?}");
         let pauses: Vec<_> = (0..10).map(|_| rhythm.after(Urgency::Troubled, now).0).collect();

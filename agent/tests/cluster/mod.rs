@@ -85,7 +85,7 @@ impl Place {
     /// Applies, and lists what was applied.
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Item {
         let applied = self.target.apply(&self.owner, manifest).await;
-        let Applied { uid, fingerprint } = applied.expect("a good manifest");
+        let Applied { uid, fingerprint, .. } = applied.expect("a good manifest");
         Item { uid: Some(uid), fingerprint: Some(fingerprint), ..Item::new(manifest) }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
+use super::drift;
 use super::fields::{Fields, Scribe, below, count, exact, items, json_map, pairs, parsed, text};
 use super::health;
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
@@ -148,6 +149,7 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
     let health = spec.take("health").map(|node| health::rules(node, scribe)).unwrap_or_default();
     let timeout = spec.take("timeout").and_then(|node| exact(node, "spec.timeout", scribe));
     let on_failure = spec.take("onFailure").and_then(|node| health::on_failure(node, scribe));
+    let drift = spec.take("drift").and_then(|node| drift::read(node, scribe));
     spec.close(scribe);
     let (source, clusters, on_failure) = (source?, clusters?, on_failure.unwrap_or_default());
     Some(ServiceSpec {
@@ -161,6 +163,7 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
         health,
         timeout,
         on_failure,
+        drift,
     })
 }
 

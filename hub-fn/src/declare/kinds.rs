@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::{HealthRule, OnFailure, PruneBudget, Renderer};
 
+use super::drift::DriftSpec;
 use super::selector::LabelSelector;
 use super::text::{Branch, FolderPath, GitAddress, Interval};
 
@@ -127,6 +128,9 @@ pub struct ServiceSpec {
     /// What a site does when a revision is not healthy within that time; `hold` where absent.
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
+    /// What is done when somebody else changes what it owns; it is put back where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftSpec>,
 }
 
 /// Labels of a cluster: they override those of its registration.

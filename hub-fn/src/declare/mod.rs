@@ -4,7 +4,7 @@
 //! paths and bytes and answers with a [`Reading`], in which every mistake of the whole repository
 //! stands at once.
 //!
-//! - [`kinds`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
+//! - [`kinds`], [`drift`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
 //!   value; the JSON Schemas in `schemas/` are made from them.
 //! - `yaml`: documents into trees that remember lines; `fields` and `decode`: trees into types.
 //! - `health`: what a service says of health. `reading`: files into a fleet; `check`: what is wrong only between declarations.
@@ -13,6 +13,7 @@
 
 mod check;
 mod decode;
+pub mod drift;
 mod fields;
 mod folder;
 mod health;

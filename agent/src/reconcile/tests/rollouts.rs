@@ -72,13 +72,6 @@ impl Case {
     fn impatient(&self, commit: &str, text: &str) -> ServiceEntry {
         ServiceEntry { on_failure: OnFailure::Revert, timeout_seconds: Some(0), ..self.entry(commit, text) }
     }
-
-    fn orders_of(&self, entries: &[ServiceEntry]) -> Orders {
-        let first = self.orders(&entries[0]);
-        let mut documents = (*first.documents.clone().expect("documents")).clone();
-        documents.group.services = entries.iter().map(ServiceEntry::to_value).collect();
-        Orders { documents: Some(Arc::new(documents)), ..first }
-    }
 }
 
 fn waited_for(status: &ServiceStatus) -> &str {
@@ -158,7 +151,7 @@ async fn a_service_that_waits_delays_no_other_but_those_that_depend_on_it() {
     let other = named("other", case.entry("1", &config_map("o")));
     let mut dependent = named("dependent", case.entry("1", &config_map("d")));
     dependent.depends_on = vec!["web".parse().expect("a name")];
-    let orders = case.orders_of(&[web, other, dependent]);
+    let orders = case.orders_of(&[&web, &other, &dependent]);
     let states = |pass: Pass| pass.services.iter().map(|service| service.state).collect::<Vec<_>>();
     let passed = reconciler.pass(&orders).await.expect("the state folder is whole");
     assert!(passed.services[0].message.contains("web"), "{:?}", passed.services[0]);
