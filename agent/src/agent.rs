@@ -1,16 +1,15 @@
 //! The agent: boots from what is held, then lets the reconciler and the courier work, and tells of it.
 //!
 //! Tasks, and what joins them: the *reconciler* ([`crate::reconcile`]; hears orders by a `watch`
-//! channel, tells of passes by an `mpsc` channel), the *courier* ([`crate::courier`]; the other ends,
-//! the outbox and its `Notify`), and this loop.
+//! channel, tells of passes by an `mpsc` channel), the *mender* ([`crate::drift::mender`]; hears the
+//! target, tells of repairs by an `mpsc` channel, and takes turns with the reconciler), the *courier*
+//! ([`crate::courier`]; the other ends, the outbox and its `Notify`), and this loop.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
-use farshore_shared::retry::Schedule;
-use farshore_shared::wire::ServiceState;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -18,8 +17,11 @@ use tracing::{error, info, warn};
 
 use crate::config::{AgentArgs, TargetSpec};
 use crate::courier::{Courier, Notice, POLL};
+use crate::drift::journal;
+use crate::drift::mender::Mended;
 use crate::identity::JoinError;
-use crate::reconcile::{Orders, Pass, Reconciler};
+use crate::reconcile::rhythm::{Rhythm, Urgency};
+use crate::reconcile::{Extent, Orders, Pass, Reconciler};
 use crate::render::Tools;
 use crate::report::{News, Reporter};
 use crate::schedule::about;
@@ -29,6 +31,12 @@ use crate::target::directory::Directory;
 
 /// About how often everything is told anew, changed or not.
 const FULL: Duration = Duration::from_secs(2 * 3600);
+/// How often everything is looked at where every change is told of by itself, and where not.
+const SWEEPS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(60));
+/// The longest pause before what did not succeed is tried again.
+const RETRY_MOST: Duration = Duration::from_secs(60);
+/// About how long others may ask as well before a look at everything that somebody asked for.
+const ASKED: Duration = Duration::from_secs(2);
 
 /// Why an agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +84,8 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
 #[cfg(feature = "kubernetes")]
 async fn kubernetes(args: AgentArgs) -> Result<Exit, AgentError> {
     use crate::target::kubernetes::{Kubernetes, Options};
-    let target = Kubernetes::connect(args.kubeconfig.as_deref(), Options::default()).await;
+    let options = Options { in_flight: args.in_flight.into(), per_second: args.qps, ..Options::default() };
+    let target = Kubernetes::connect(args.kubeconfig.as_deref(), options).await;
     let target = target.map_err(|error| AgentError::Target(error.into()))?;
     info!(api = target.url(), "Kubernetes");
     run_with(args, target).await
@@ -98,6 +107,7 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
     let (orders, ordered) = watch::channel(Orders { documents, prune: state.prune });
     let (passes, passed) = mpsc::channel(4);
     let (notices, noticed) = mpsc::channel(4);
+    let (mended, mends) = mpsc::channel(16);
     let told = Arc::new(Notify::new());
     let poll = args.poll.map(|poll| poll.0);
     let tools = Tools::find(|name| std::env::var_os(name));
@@ -116,17 +126,20 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
         told: Arc::clone(&told),
         notices,
     };
+    let mut mending = tokio::spawn(reconciler.mender(mended).run());
     let mut reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
     let mut talking = tokio::spawn(courier.run());
     let (reporter, alarms) = (Reporter::default(), state.alarms);
     let desk = Desk { keys, outbox, told, reporter, pass: None, alarms, poll, holding };
     // Cancel-safe: whichever ends, the program does.
     let end = tokio::select! {
-        end = desk.run(passed, noticed) => end,
+        end = desk.run(passed, mends, noticed) => end,
+        _ = &mut mending => Err(AgentError::Stopped("the mender")),
         _ = &mut reconciling => Err(AgentError::Stopped("the reconciler")),
         () = died(&mut talking) => Err(AgentError::Stopped("the courier")),
     };
-    // Both may be cut anywhere: what they write is whole or invisible.
+    // All may be cut anywhere: what they write is whole or invisible.
+    mending.abort();
     reconciling.abort();
     talking.abort();
     end
@@ -160,41 +173,46 @@ fn greet(args: &AgentArgs, state: &State) {
     }
 }
 
-/// The reconciler's loop: at once, then whenever there are new orders, and once a sweep.
+/// The reconciler's loop: at once, then whenever there are new orders, soon while something is under way,
+/// and once a sweep.
 async fn reconcile<T: Target>(
     mut reconciler: Reconciler<T>,
     mut orders: watch::Receiver<Orders>,
     passes: mpsc::Sender<Pass>,
     args: AgentArgs,
 ) {
-    let sweep = args.sweep.0;
-    let mut retry = Schedule::new(Duration::from_secs(2), sweep);
-    let mut round = 0;
+    let longest = args.sweep.map_or(RETRY_MOST, |sweep| sweep.0.min(RETRY_MOST));
+    let mut rhythm = Rhythm::new(args.name.clone(), longest, Instant::now());
+    let mut extent = Extent::Everything;
     loop {
-        round += 1;
         let current = orders.borrow_and_update().clone();
-        let wait = match reconciler.pass(&current).await {
+        let sweeps = if reconciler.coverage().is_whole() { SWEEPS.0 } else { SWEEPS.1 };
+        rhythm.begin(extent, args.sweep.map_or(sweeps, |sweep| sweep.0), Instant::now());
+        let urgency = match reconciler.pass_over(&current, extent).await {
             Ok(pass) => {
-                let calm = pass.reached && pass.services.iter().all(is_calm);
-                let gone = passes.send(pass).await.is_err();
-                match calm {
-                    _ if gone => return,
-                    true => {
-                        retry.reset();
-                        about(args.name.as_str(), sweep, round)
-                    }
-                    false => retry.next_delay(),
+                let urgency = Urgency::of(&pass);
+                if passes.send(pass).await.is_err() {
+                    return;
                 }
+                urgency
             }
             Err(failure) => {
                 error!(error = %chain(&failure), "the state folder cannot be read");
-                retry.next_delay()
+                Urgency::Troubled
             }
         };
-        // Cancel-safe: a change that is not taken stays visible.
+        let (wait, next) = rhythm.after(urgency, Instant::now());
+        extent = next;
+        // Cancel-safe: a change that is not taken stays visible, and so does what was asked for.
         tokio::select! {
             () = sleep(wait) => {}
+            () = reconciler.asked_for_a_look() => {
+                extent = Extent::Everything;
+                sleep(about(args.name.as_str(), ASKED, 0)).await;
+            }
             changed = orders.changed() => {
+                extent = Extent::Everything;
+                rhythm.ordered();
                 // The courier has ended; what is held is enforced as long as this process runs.
                 if changed.is_err() {
                     sleep(wait).await;
@@ -202,10 +220,6 @@ async fn reconcile<T: Target>(
             }
         }
     }
-}
-
-fn is_calm(service: &farshore_shared::wire::ServiceStatus) -> bool {
-    matches!(service.state, ServiceState::Applied | ServiceState::Held)
 }
 
 /// Where passes become reports.
@@ -232,6 +246,7 @@ impl Desk {
     async fn run(
         mut self,
         mut passed: mpsc::Receiver<Pass>,
+        mut mends: mpsc::Receiver<Mended>,
         mut noticed: mpsc::Receiver<Notice>,
     ) -> Result<Exit, AgentError> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -242,6 +257,7 @@ impl Desk {
             // Cancel-safe: receiving takes a message or nothing, and the time is kept outside.
             tokio::select! {
                 Some(pass) = passed.recv() => self.pass = Some(pass),
+                Some(mended) = mends.recv() => self.mended(mended),
                 Some(notice) = noticed.recv() => match notice {
                     Notice::Alarms(alarms) => self.alarms = alarms,
                     Notice::CannotJoin(failure) => self.cannot_join(failure)?,
@@ -267,8 +283,19 @@ impl Desk {
         Ok(())
     }
 
+    /// What was put back between two passes belongs to what the last one found.
+    fn mended(&mut self, mended: Mended) {
+        let services = self.pass.iter_mut().flat_map(|pass| &mut pass.services);
+        if let Some(status) = services.into_iter().find(|status| status.name == mended.service) {
+            (status.repairs, status.drift) = (mended.repairs, mended.drift);
+        }
+    }
+
     fn tell(&mut self) {
-        let Some(pass) = self.pass.clone() else { return };
+        let Some(mut pass) = self.pass.clone() else { return };
+        let drift = pass.services.iter().flat_map(|status| journal::alarms(&status.name, &status.drift));
+        let drift: Vec<String> = drift.collect();
+        pass.alarms.extend(drift);
         let said = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds);
         let poll_seconds = said.unwrap_or(POLL.as_secs());
         let news = News { pass, alarms: self.alarms.clone(), poll_seconds };

@@ -4,6 +4,10 @@
 //! after a deletion has happened: a power cut in between leaves objects that are listed, never
 //! objects that nobody knows of.
 
+mod hooks;
+mod looks;
+pub mod stages;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::digest::Digest;
@@ -12,7 +16,9 @@ use futures::{StreamExt as _, stream};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::{Cause, Completeness, Held, Inventory, Item, Operation, Plan, Removal, plan};
 use crate::store::StoreError;
-use crate::target::{Applied, Deleted, ObjectError, Target};
+use crate::target::{Applied, Deleted, Live, ObjectError, Target};
+use crate::waves::kinds::rank;
+use stages::{Course, Hands, Reached};
 
 /// Requests in flight at once.
 const IN_FLIGHT: usize = 16;
@@ -28,6 +34,10 @@ pub struct Desired {
     pub removal: Removal,
     /// The signed revision and the life of the service; none when a tombstone removes it.
     pub revision: Option<(Digest, u64)>,
+    /// Objects of the service that are not planned: hooks, and what is left to others. They have not left.
+    pub aside: BTreeSet<ObjectKey>,
+    /// Those among the manifests that are made where they are missing, and then left to others.
+    pub once: BTreeSet<ObjectKey>,
 }
 
 /// How it went.
@@ -45,6 +55,8 @@ pub struct Outcome {
     pub failures: Vec<ObjectError>,
     /// Why something that left stays.
     pub held: Option<Held>,
+    /// Whether all of it is applied and healthy, or was so in this revision before.
+    pub healthy: bool,
 }
 
 /// Where a service's inventory is kept.
@@ -56,7 +68,7 @@ pub trait Ledger: Sync {
     fn save(&self, inventory: &Inventory) -> Result<(), StoreError>;
 }
 
-/// Enforces one service.
+/// Enforces one service: all of it at once, or as far as its course allows.
 ///
 /// # Errors
 /// [`StoreError`] when the inventory cannot be written: then nothing was applied that it does not list.
@@ -66,35 +78,47 @@ pub async fn enforce<T: Target>(
     desired: Desired,
     inventory: &mut Inventory,
     ledger: &dyn Ledger,
+    course: Option<&mut Course<'_>>,
 ) -> Result<Outcome, StoreError> {
-    let Desired { manifests, completeness, removal, revision } = desired;
+    let Desired { manifests, completeness, removal, revision, mut aside, once } = desired;
+    let (manifests, unknown) = leave_made(target, owner, manifests, &once, &mut aside).await;
+    let before = inventory.clone();
+    // What is not planned has not left either.
+    let (mut unplanned, planned): (Vec<Item>, Vec<Item>) =
+        std::mem::take(&mut inventory.items).into_iter().partition(|item| aside.contains(&item.key));
+    // Nothing is demanded of it: whoever compares it with what was applied finds no drift.
+    unplanned.iter_mut().for_each(|item| (item.applied, item.fingerprint) = (None, None));
+    inventory.items = planned;
     let live = target.observe(owner, &inventory.items).await;
     let rendered: BTreeSet<ObjectKey> = manifests.iter().map(|manifest| manifest.key.clone()).collect();
     let Plan { operations, unchanged, held, failures } =
         plan(manifests, inventory, live, completeness, removal);
     let mut outcome = Outcome { objects: unchanged, held, failures, ..Outcome::default() };
-    let (mut applies, mut deletions) = (vec![], vec![]);
-    for operation in operations {
-        match operation {
-            Operation::Apply(manifest, cause) => applies.push((*manifest, cause)),
-            Operation::Delete(item) => deletions.push(*item),
-        }
-    }
-    let before = inventory.clone();
-    list(inventory, &applies);
+    outcome.failures.extend(unknown);
+    let (applies, deletions) = sorted(operations);
+    inventory.items.extend(unplanned);
+    list(inventory, applies.iter().map(|(manifest, _)| manifest));
+    list(inventory, course.iter().flat_map(|course| &course.hooks).map(|hook| &hook.manifest));
+    let is_rendered = |key: &ObjectKey| rendered.contains(key) || aside.contains(key);
     if let Some((revision, incarnation)) = revision {
         inventory.incarnation = Some(incarnation);
-        let now = inventory.items.iter_mut().filter(|item| rendered.contains(&item.key));
+        let now = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
         now.for_each(|item| item.revision = Some(revision));
     }
     if *inventory != before {
         ledger.save(inventory)?;
     }
     let listed = inventory.clone();
-    apply_all(target, owner, applies, inventory, &mut outcome).await;
-    delete_all(target, owner, deletions, inventory, &mut outcome).await;
-    if outcome.failures.is_empty() && outcome.held.is_none() && completeness == Completeness::Complete {
+    let mut hands = Hands { target, owner, inventory, outcome: &mut outcome, removed: false };
+    let reached = stages::run(&mut hands, applies, deletions, course).await;
+    let is_removed = hands.removed && outcome.held.is_none() && completeness == Completeness::Complete;
+    outcome.healthy = reached == Reached::Healthy && outcome.failures.is_empty();
+    if is_removed && outcome.failures.is_empty() {
         inventory.settled = revision.map(|(revision, _)| revision);
+    }
+    if outcome.healthy {
+        let proven = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
+        proven.for_each(|item| item.proven = true);
     }
     if inventory.items.is_empty() && revision.is_none() {
         *inventory = Inventory::default();
@@ -105,23 +129,55 @@ pub async fn enforce<T: Target>(
     Ok(outcome)
 }
 
-/// The union: what is there, and what is about to be.
-fn list(inventory: &mut Inventory, applies: &[(Manifest, Cause)]) {
-    let known: BTreeSet<ObjectKey> = inventory.items.iter().map(|item| item.key.clone()).collect();
-    let new = applies.iter().filter(|(manifest, _)| !known.contains(&manifest.key));
-    inventory.items.extend(new.map(|(manifest, _)| Item::new(manifest)));
+/// What is to be applied, and what is to be removed.
+fn sorted(operations: Vec<Operation>) -> (Vec<(Manifest, Cause)>, Vec<Item>) {
+    let (mut applies, mut deletions) = (vec![], vec![]);
+    for operation in operations {
+        match operation {
+            Operation::Apply(manifest, cause) => applies.push((*manifest, cause)),
+            Operation::Delete(item) => deletions.push(*item),
+        }
+    }
+    (applies, deletions)
 }
 
-/// Kinds in the order in which they are needed: what others live in, what others are made of, what
-/// others use, then the rest, and last what can refuse others.
-fn rank(key: &ObjectKey) -> u8 {
-    match (key.group.as_str(), key.kind.as_str()) {
-        ("", "Namespace") => 0,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
-        ("", "ServiceAccount" | "Secret" | "ConfigMap" | "PersistentVolume" | "PersistentVolumeClaim")
-        | ("rbac.authorization.k8s.io" | "storage.k8s.io" | "scheduling.k8s.io", _) => 2,
-        ("admissionregistration.k8s.io" | "apiregistration.k8s.io", _) => 4,
-        _ => 3,
+/// The manifests that are to be applied: of those that are only made where they are missing, what is there
+/// goes aside, whoever made it.
+async fn leave_made<T: Target>(
+    target: &T,
+    owner: &Owner,
+    manifests: Vec<Manifest>,
+    once: &BTreeSet<ObjectKey>,
+    aside: &mut BTreeSet<ObjectKey>,
+) -> (Vec<Manifest>, Vec<ObjectError>) {
+    if once.is_empty() {
+        return (manifests, vec![]);
+    }
+    let (candidates, mut applied): (Vec<_>, Vec<_>) =
+        manifests.into_iter().partition(|manifest| once.contains(&manifest.key));
+    let items: Vec<Item> = candidates.iter().map(Item::new).collect();
+    let live = target.observe(owner, &items).await;
+    let mut failures = vec![];
+    for (manifest, live) in candidates.into_iter().zip(live) {
+        match live {
+            Ok(Live::Absent) => applied.push(manifest),
+            Ok(Live::Present { .. }) => drop(aside.insert(manifest.key)),
+            Err(error) => {
+                aside.insert(manifest.key);
+                failures.push(error);
+            }
+        }
+    }
+    (applied, failures)
+}
+
+/// The union: what is there, and what is about to be.
+fn list<'a>(inventory: &mut Inventory, manifests: impl Iterator<Item = &'a Manifest>) {
+    let mut known: BTreeSet<ObjectKey> = inventory.items.iter().map(|item| item.key.clone()).collect();
+    for manifest in manifests {
+        if known.insert(manifest.key.clone()) {
+            inventory.items.push(Item::new(manifest));
+        }
     }
 }
 
@@ -203,7 +259,7 @@ fn note(
 ) {
     match result {
         Err(error) => outcome.failures.push(error),
-        Ok(Applied { uid, fingerprint }) => {
+        Ok(Applied { uid, fingerprint, .. }) => {
             outcome.objects += 1;
             match cause {
                 Cause::Changed => outcome.changed += 1,

@@ -37,9 +37,16 @@ pub struct AgentArgs {
     /// Whether a request is kept open at the hub, so that news arrive before the next poll
     #[arg(long, env = "FARSHORE_WAKE", value_enum, default_value_t = Wakes::On)]
     pub wake: Wakes,
-    /// How often everything is looked at and repaired
-    #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", default_value = "1m", value_parser = interval)]
-    pub sweep: HumanDuration,
+    /// How often everything is looked at and repaired [default: 10m where the target tells of every change, else 1m]
+    #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", value_parser = interval)]
+    pub sweep: Option<HumanDuration>,
+    /// The most requests to the Kubernetes API at once, beside its watches
+    #[arg(long, env = "FARSHORE_IN_FLIGHT", value_name = "COUNT", default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub in_flight: u16,
+    /// The most requests to the Kubernetes API a second [default: as many as it takes]
+    #[arg(long, env = "FARSHORE_QPS", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub qps: Option<u32>,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +54,9 @@ Examples:
   farshore agent --hub https://hub.example:8443 --join \"$TOKEN\" --name shop-7 \\
       --state /var/lib/farshore --target kubernetes
   farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 \\
-      --state ./state --target dir:./manifests --poll 10s";
+      --state ./state --target dir:./manifests --poll 10s
+  farshore agent --hub https://hub.example:8443 --name till-3 --state /var/lib/farshore \\
+      --target kubernetes --sweep 30m --in-flight 8 --qps 50";
 
 /// Whether a site waits for news between two polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

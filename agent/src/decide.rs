@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::digest::Digest;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Group, Roster, ServiceEntry, Tombstone};
+use farshore_shared::wire::{FailedRevision, Group, OnFailure, Roster, ServiceEntry, Tombstone};
 
 use crate::plan::Removal;
 use crate::store::{Healthy, Prune};
@@ -25,6 +25,8 @@ pub struct Holding<'a> {
     pub in_place: &'a BTreeMap<Name, Option<u64>>,
     /// The artifacts that are on disk.
     pub content: &'a BTreeSet<Digest>,
+    /// The revisions that were given up here, by service.
+    pub given_up: &'a BTreeMap<Name, (Digest, FailedRevision)>,
 }
 
 /// What to do with one service.
@@ -52,6 +54,8 @@ pub struct Enforce {
     pub revision: Digest,
     /// Why it is not the newest entry, if it is not.
     pub note: Option<String>,
+    /// The newest entry was given up for it.
+    pub instead_of: Option<FailedRevision>,
 }
 
 impl Work {
@@ -107,12 +111,31 @@ pub fn revision(entry: &ServiceEntry, roster: &Roster) -> Digest {
 }
 
 fn enforce(holding: &Holding<'_>, roster: &Roster, entry: ServiceEntry) -> Work {
+    if let Some(work) = instead(holding, &entry, revision(&entry, roster)) {
+        return work;
+    }
     if holding.content.contains(&entry.artifact.digest) {
         let revision = revision(&entry, roster);
-        return Work::Enforce(Box::new(Enforce { entry, revision, note: None }));
+        return Work::Enforce(Box::new(Enforce { entry, revision, note: None, instead_of: None }));
     }
     let why = format!("content of commit {} is not here yet", short(&entry.revision.commit));
     last_healthy(holding, &entry.name, &why).unwrap_or(Work::Blocked { name: entry.name.to_string(), why })
+}
+
+/// What was last healthy, in the place of a revision that was given up. A revision for which there is
+/// nothing to go back to stays.
+fn instead(holding: &Holding<'_>, entry: &ServiceEntry, revision: Digest) -> Option<Work> {
+    let (_, failed) = holding.given_up.get(&entry.name).filter(|(given_up, _)| *given_up == revision)?;
+    if entry.on_failure != OnFailure::Revert {
+        return None;
+    }
+    let why = format!("commit {} was given up here ({})", short(&failed.commit), failed.why);
+    match last_healthy(holding, &entry.name, &why)? {
+        Work::Enforce(kept) => {
+            Some(Work::Enforce(Box::new(Enforce { instead_of: Some(failed.clone()), ..*kept })))
+        }
+        Work::Remove(_) | Work::Blocked { .. } => None,
+    }
 }
 
 fn short(commit: &str) -> &str {
@@ -126,7 +149,8 @@ pub fn last_healthy(holding: &Holding<'_>, name: &Name, why: &str) -> Option<Wor
     let entry: ServiceEntry = serde_json::from_value(healthy.entry.clone()).ok()?;
     let is_here = holding.content.contains(&entry.artifact.digest);
     let note = Some(format!("{why}; commit {} is kept", short(&healthy.commit)));
-    is_here.then(|| Work::Enforce(Box::new(Enforce { entry, revision: healthy.revision, note })))
+    let kept = Enforce { entry, revision: healthy.revision, note, instead_of: None };
+    is_here.then(|| Work::Enforce(Box::new(kept)))
 }
 
 /// An entry that depends on services which are not in order waits, at what was last healthy. What was
@@ -192,20 +216,23 @@ fn in_order(mut entries: BTreeMap<Name, ServiceEntry>) -> Vec<ServiceEntry> {
 }
 
 /// What may be removed while an entry is enforced. What was last healthy is put back and kept, and
-/// takes nothing away: what it does not have may be what the newer entry has brought.
+/// takes nothing away: what it does not have may be what the newer entry has brought. Only where that entry
+/// was given up, what nothing but it has brought goes with it.
 #[must_use]
 pub fn removal(enforce: &Enforce, prune: Prune) -> Removal {
-    let Enforce { entry, revision, note } = enforce;
-    match (prune, note) {
-        (Prune::Allowed, None) => Removal::Revision { revision: *revision, budget: entry.prune },
-        (Prune::Allowed, Some(_)) | (Prune::Forbidden, _) => Removal::Nothing,
+    let Enforce { entry, revision, note, instead_of } = enforce;
+    match (prune, note, instead_of) {
+        (Prune::Forbidden, ..) => Removal::Nothing,
+        (Prune::Allowed, _, Some(_)) => Removal::Unproven { budget: entry.prune },
+        (Prune::Allowed, None, None) => Removal::Revision { revision: *revision, budget: entry.prune },
+        (Prune::Allowed, Some(_), None) => Removal::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farshore_shared::wire::{Artifact, PruneBudget, Renderer, Revision};
+    use farshore_shared::wire::{Artifact, DriftRule, PruneBudget, Renderer, Revision};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -223,6 +250,10 @@ mod tests {
             namespace: None,
             depends_on: vec![],
             prune: PruneBudget::default(),
+            health: vec![],
+            timeout_seconds: None,
+            on_failure: OnFailure::Hold,
+            drift: DriftRule::default(),
             critical: vec![],
         }
     }
@@ -234,6 +265,7 @@ mod tests {
         healthy: BTreeMap<Name, Healthy>,
         in_place: BTreeMap<Name, Option<u64>>,
         content: BTreeSet<Digest>,
+        given_up: BTreeMap<Name, (Digest, FailedRevision)>,
     }
 
     impl Case {
@@ -266,8 +298,14 @@ mod tests {
                 critical: vec![],
             };
             let content = entries.iter().map(|entry| entry.artifact.digest).collect();
-            let (healthy, in_place) = (BTreeMap::new(), BTreeMap::new());
-            Self { roster, group, prune: Prune::Allowed, healthy, in_place, content }
+            let (healthy, in_place, given_up) = Default::default();
+            Self { roster, group, prune: Prune::Allowed, healthy, in_place, content, given_up }
+        }
+
+        fn gave_up(&mut self, entry: &ServiceEntry) {
+            let failed =
+                FailedRevision { commit: entry.revision.commit.clone(), why: "it hangs".into(), at: 1 };
+            self.given_up.insert(entry.name.clone(), (revision(entry, &self.roster), failed));
         }
 
         fn was_healthy(&mut self, entry: &ServiceEntry) {
@@ -289,6 +327,7 @@ mod tests {
                 healthy: &self.healthy,
                 in_place: &self.in_place,
                 content: &self.content,
+                given_up: &self.given_up,
             })
         }
     }
@@ -364,6 +403,7 @@ mod tests {
             healthy: &case.healthy,
             in_place: &case.in_place,
             content: &case.content,
+            given_up: &case.given_up,
         };
         assert_eq!(commits(&decide(&holding)), [("web", "old")]);
     }
@@ -374,5 +414,32 @@ mod tests {
         case.was_healthy(&entry("web", "old"));
         case.group.services[0]["renderer"]["kind"] = "wasm".into();
         assert_eq!(commits(&case.decide()), [("web", "old")]);
+    }
+
+    #[test]
+    fn a_revision_that_was_given_up_makes_room_for_the_one_before_it_where_its_service_wants_that() {
+        let new = entry("web", "new");
+        let wanting = ServiceEntry { on_failure: OnFailure::Revert, ..new.clone() };
+        for (entry, wanted) in [(&new, "new"), (&wanting, "old")] {
+            let mut case = Case::new(std::slice::from_ref(entry));
+            case.gave_up(entry);
+            assert_eq!(commits(&case.decide()), [("web", "new")], "there is nothing to go back to");
+            case.was_healthy(&super::tests::entry("web", "old"));
+            let work = case.decide();
+            assert_eq!(commits(&work), [("web", wanted)]);
+            let Work::Enforce(enforce) = &work[0] else { panic!("it is enforced") };
+            assert_eq!(enforce.instead_of.is_some(), wanted == "old");
+            let removal = removal(enforce, Prune::Allowed);
+            assert_eq!(matches!(removal, Removal::Unproven { .. }), wanted == "old", "{removal:?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_revision_is_tried_whatever_was_given_up() {
+        let wanting = |content: &str| ServiceEntry { on_failure: OnFailure::Revert, ..entry("web", content) };
+        let mut case = Case::new(&[wanting("new")]);
+        case.was_healthy(&entry("web", "old"));
+        case.gave_up(&wanting("broken"));
+        assert_eq!(commits(&case.decide()), [("web", "new")]);
     }
 }

@@ -15,8 +15,12 @@
 //! - [`render`]: from an artifact to manifests.
 //! - [`object`]: one Kubernetes object as a document, and our marks on it.
 //! - [`plan`]: what to do with one service's objects (pure).
+//! - [`waves`]: in which order, and what runs once on the way (pure).
+//! - [`health`]: whether an object does what it was made for (pure).
+//! - [`rollout`]: what is remembered of a service on its way to a revision (pure).
 //! - [`apply`]: does it.
 //! - [`target`]: where objects live.
+//! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
 //! - [`report`]: what a site says of itself.
 //!
@@ -28,6 +32,8 @@ pub mod apply;
 pub mod config;
 pub mod courier;
 pub mod decide;
+pub mod drift;
+pub mod health;
 pub mod hub;
 pub mod identity;
 pub mod object;
@@ -35,7 +41,9 @@ pub mod plan;
 pub mod reconcile;
 pub mod render;
 pub mod report;
+pub mod rollout;
 pub mod schedule;
 pub mod store;
 pub mod target;
 pub mod verify;
+pub mod waves;

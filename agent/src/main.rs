@@ -1,10 +1,20 @@
 //! `farshore-agent`: the agent as a program of its own.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use farshore_agent::config::AgentArgs;
+use farshore_agent::health::rules;
 use farshore_shared::exit::{Exit, chain};
+use tokio::runtime::Builder;
+
+/// Threads for what waits: an agent is idle nearly always, and each thread costs memory.
+const WORKERS: usize = 2;
+/// Threads for what blocks on the disk.
+const BLOCKING: usize = 8;
+/// How long what blocks is waited for at the end. It may be cut anywhere: what it writes is whole or invisible.
+const ENDING: Duration = Duration::from_millis(500);
 
 /// The Farshore agent: keeps a site at its last accepted state, hub or no hub.
 #[derive(Parser)]
@@ -14,11 +24,27 @@ struct Command {
     agent: AgentArgs,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    if rules::is_asked(std::env::args_os().nth(1).as_deref()) {
+        return rules::answer();
+    }
     let command = Command::parse();
     farshore_shared::logs::start();
-    let exit: Exit = match farshore_agent::agent::run(command.agent).await {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("farshore-agent: cannot start its threads: {error}");
+            return Exit::Fault.into();
+        }
+    };
+    let ended = runtime.block_on(farshore_agent::agent::run(command.agent));
+    runtime.shutdown_timeout(ENDING);
+    let exit: Exit = match ended {
         Ok(exit) => exit,
         Err(error) => {
             eprintln!("farshore-agent: {}", chain(&error));

@@ -7,6 +7,8 @@ use farshore_shared::names::Name;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::waves::annotations;
+
 /// The label that says which service an object belongs to.
 pub const SERVICE_LABEL: &str = "farshore.dev/service";
 /// The annotation that says which cluster's agent put an object there.
@@ -81,7 +83,7 @@ impl Manifest {
     ///
     /// # Errors
     /// [`BadManifest`] for anything without `apiVersion`, `kind` and `metadata.name`.
-    pub fn read(body: Value, origin: String) -> Result<Self, BadManifest> {
+    pub fn read(mut body: Value, origin: String) -> Result<Self, BadManifest> {
         let bad = |why: &str| BadManifest { origin: origin.clone(), why: why.to_owned() };
         if !body.is_object() {
             return Err(bad("a manifest is a mapping with apiVersion, kind and metadata"));
@@ -93,14 +95,15 @@ impl Manifest {
             text(&body, "apiVersion").ok_or_else(|| bad("apiVersion is missing (such as v1 or apps/v1)"))?;
         let kind = text(&body, "kind").ok_or_else(|| bad("kind is missing (such as Deployment)"))?;
         let metadata = body.get("metadata").ok_or_else(|| bad("metadata is missing"))?;
-        let Some(name) = text(metadata, "name") else {
-            let generated = text(metadata, "generateName").is_some();
-            return Err(bad(if generated {
-                "metadata.generateName cannot be kept in place: give it metadata.name"
-            } else {
-                "metadata.name is missing"
-            }));
+        let name = match (text(metadata, "name"), text(metadata, "generateName")) {
+            (Some(name), _) => name,
+            (None, Some(start)) if annotations::is_hook(&body) => named(&mut body, &start),
+            (None, Some(_)) => {
+                return Err(bad("metadata.generateName cannot be kept in place: give it metadata.name"));
+            }
+            (None, None) => return Err(bad("metadata.name is missing")),
         };
+        let metadata = &body["metadata"];
         let namespace = text(metadata, "namespace");
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let key = ObjectKey { group: group.to_owned(), kind, namespace, name };
@@ -143,6 +146,16 @@ impl Manifest {
         entry(metadata, "annotations", CLUSTER_ANNOTATION, &owner.cluster);
     }
 
+    /// Puts an annotation on it.
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        let metadata = field(&mut self.body, "metadata");
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+        if !annotations.is_object() {
+            *annotations = Value::Object(Map::new());
+        }
+        annotations[key] = value.into();
+    }
+
     /// The digest of the whole document: equal digests need no apply.
     ///
     /// # Panics
@@ -151,6 +164,17 @@ impl Manifest {
     pub fn digest(&self) -> Digest {
         Digest::of(&serde_json::to_vec(&self.body).expect("a JSON value has string keys only"))
     }
+}
+
+/// Gives a hook a name that begins as it says. It is the same as long as the hook is, so that what is left of
+/// an earlier run is found.
+fn named(body: &mut Value, start: &str) -> String {
+    let digest = Digest::of(&serde_json::to_vec(body).expect("a JSON value has string keys only"));
+    let name = format!("{start}{}", digest.short());
+    let metadata = field(body, "metadata");
+    metadata.remove("generateName");
+    metadata.insert("name".to_owned(), name.as_str().into());
+    name
 }
 
 /// Whether an object carries this owner's marks.
@@ -190,6 +214,25 @@ mod tests {
             let refused = read(body).expect_err("not a manifest").to_string();
             assert!(refused.starts_with("a.yaml: ") && refused.contains(why), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_hook_that_only_says_how_its_name_begins_has_one_that_stays() {
+        let read = |image: &str, hook: &str| {
+            let body = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"image": image},
+                "metadata": {"generateName": "migrate-", "annotations": {hook: "PreSync"}}});
+            Manifest::read(body, "a.yaml".into())
+        };
+        let hook = |image: &str| read(image, "argocd.argoproj.io/hook").expect("a hook");
+        let name = hook("a:1").key.name;
+        assert!(name.starts_with("migrate-") && name.len() == "migrate-".len() + 8, "{name}");
+        assert_eq!(name, hook("a:1").key.name);
+        assert_ne!(name, hook("a:2").key.name);
+        assert_eq!(
+            hook("a:1").body["metadata"],
+            json!({"name": name, "annotations": {"argocd.argoproj.io/hook": "PreSync"}})
+        );
+        assert!(read("a:1", "some/annotation").is_err());
     }
 
     #[test]

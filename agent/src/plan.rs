@@ -46,6 +46,9 @@ pub struct Item {
     /// The signed revision that rendered it last, whether it could be applied or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<Digest>,
+    /// Whether it was part of a revision that was healthy: going back removes only what never was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proven: bool,
 }
 
 impl Item {
@@ -59,6 +62,7 @@ impl Item {
             applied: None,
             fingerprint: None,
             revision: None,
+            proven: false,
         }
     }
 }
@@ -79,6 +83,11 @@ pub enum Removal {
     Revision {
         /// The revision.
         revision: Digest,
+        /// How much of it at once.
+        budget: PruneBudget,
+    },
+    /// What only a revision has brought that was given up for the one before it.
+    Unproven {
         /// How much of it at once.
         budget: PruneBudget,
     },
@@ -182,7 +191,9 @@ pub fn plan(
             },
         }
     }
-    let leaving: Vec<&Item> = inventory.items.iter().filter(|item| !wanted.contains(&item.key)).collect();
+    let may_leave = |item: &&Item| !matches!(removal, Removal::Unproven { .. }) || !item.proven;
+    let leaving = inventory.items.iter().filter(|item| !wanted.contains(&item.key)).filter(may_leave);
+    let leaving: Vec<&Item> = leaving.collect();
     match hold(&leaving, inventory, completeness, removal) {
         Some(held) => plan.held = Some(held),
         None => {
@@ -222,15 +233,19 @@ fn hold(
     match (removal, completeness) {
         (Removal::Tombstone, _) => None,
         (Removal::Nothing, _) => Some(Held::Forbidden { count }),
-        (Removal::Revision { .. }, Completeness::Partial) => Some(Held::Partial { count }),
+        (Removal::Revision { .. } | Removal::Unproven { .. }, Completeness::Partial) => {
+            Some(Held::Partial { count })
+        }
         (Removal::Revision { revision, .. }, Completeness::Complete) if was_rendered(revision) => {
             Some(Held::SameRevision { count })
         }
-        (Removal::Revision { budget, .. }, Completeness::Complete) if budget.exceeded(count, total) => {
+        (Removal::Revision { budget, .. } | Removal::Unproven { budget }, Completeness::Complete)
+            if budget.exceeded(count, total) =>
+        {
             let PruneBudget { count: budget_count, percent: budget_percent } = budget;
             Some(Held::Budget { count, total, budget_count, budget_percent })
         }
-        (Removal::Revision { .. }, Completeness::Complete) => None,
+        (Removal::Revision { .. } | Removal::Unproven { .. }, Completeness::Complete) => None,
     }
 }
 
@@ -260,6 +275,15 @@ mod tests {
 
     fn revision(text: &str) -> Removal {
         Removal::Revision { revision: Digest::of(text.as_bytes()), budget: PruneBudget::default() }
+    }
+
+    impl Operation {
+        fn name(&self) -> &str {
+            match self {
+                Self::Apply(manifest, _) => &manifest.key.name,
+                Self::Delete(item) => &item.key.name,
+            }
+        }
     }
 
     fn deletions(plan: &Plan) -> usize {
@@ -334,6 +358,18 @@ mod tests {
         let raised = Removal::Revision { revision: Digest::of(b"3"), budget };
         let plan = plan(objects[..2].to_vec(), &inventory, live, Completeness::Complete, raised);
         assert_eq!((deletions(&plan), plan.held), (18, None));
+    }
+
+    #[test]
+    fn going_back_removes_what_was_never_healthy_and_nothing_else() {
+        let objects = [manifest("a", "1"), manifest("b", "1"), manifest("c", "1")];
+        let (mut inventory, live) = state(&objects, Some(Digest::of(b"1")));
+        inventory.items[0].proven = true;
+        inventory.items[1].proven = true;
+        let back = Removal::Unproven { budget: PruneBudget::default() };
+        let plan = plan(objects[..1].to_vec(), &inventory, live, Completeness::Complete, back);
+        let gone: Vec<&str> = plan.operations.iter().map(Operation::name).collect();
+        assert_eq!((gone, plan.held), (vec!["c"], None), "b was healthy once: its render has shrunk");
     }
 
     #[test]

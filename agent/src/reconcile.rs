@@ -1,8 +1,21 @@
 //! The reconciler: one pass over all services of the site, with or without a hub.
 //!
-//! It alone touches the target and the inventories. It hears of new documents by a `watch` channel and
-//! tells of every pass by an `mpsc` channel.
+//! It and the [mender](crate::drift::mender), in turns, alone touch the target and the inventories. It
+//! hears of new documents by a `watch` channel and tells of every pass by an `mpsc` channel.
+//!
+//! - `renders`: what a service renders to, kept on disk; `claims`: objects that two services declare.
+//! - `arrange`, `bring`: one service as far as its health allows; `rollouts`: what is remembered of that.
+//! - `beside`: what the reconciler shares with the mender; [`rhythm`]: when it looks again.
+//! - `held`: what is known before a pass; `status`: what it says of each service.
 
+mod arrange;
+mod beside;
+mod bring;
+mod claims;
+mod held;
+mod renders;
+pub mod rhythm;
+mod rollouts;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +25,22 @@ use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
-use tracing::{info, warn};
+use tracing::warn;
 
-use crate::apply::{self, Desired, Ledger, Outcome};
+use crate::apply::{self, Desired, Outcome};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::object::{BadManifest, Manifest, ObjectKey, Owner};
-use crate::plan::{Completeness, Inventory, Removal};
+use crate::drift::Shared;
+use crate::health::rules::Judges;
+use crate::object::Owner;
+use crate::plan::{Completeness, Removal};
 use crate::render::{self, Limits, Site, Tools};
-use crate::store::{Content, Found, Healthy, Prune, Store, StoreError};
-use crate::target::{ObjectError, Retry, Target};
+use crate::store::{Content, Found, Healthy, Made, Prune, Store, StoreError};
+use crate::target::Target;
 use crate::verify::Documents;
-use status::{FAILURES_TOLD, blank, fill, holds, short, waiting};
+use held::{InPlace, Inventories};
+use renders::Rendered;
+use rollouts::Rollouts;
+use status::{blank, fill, holds, short, waiting};
 
 /// What is to be enforced.
 #[derive(Debug, Clone)]
@@ -31,6 +49,15 @@ pub struct Orders {
     pub documents: Option<Arc<Documents>>,
     /// Whether anything may be removed.
     pub prune: Prune,
+}
+
+/// Which services a pass looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Everything,
+    /// Those that are not as they shall be yet.
+    Unfinished,
 }
 
 /// What one pass found and did.
@@ -44,57 +71,56 @@ pub struct Pass {
     pub holds: Option<farshore_shared::wire::Holds>,
     /// Whether the target answered.
     pub reached: bool,
+    /// Whether there is something to do at once: a revision was given up in this pass.
+    pub again: bool,
     /// The poll interval that the documents ask for, in seconds.
     pub poll_seconds: Option<u64>,
-}
-
-/// What a service rendered to, as long as its signed revision stays.
-struct Rendered {
-    revision: Digest,
-    manifests: Vec<Manifest>,
-    failures: Vec<ObjectError>,
-    mistakes: Vec<BadManifest>,
-}
-
-impl Rendered {
-    fn completeness(&self) -> Completeness {
-        if self.failures.is_empty() && self.mistakes.is_empty() {
-            Completeness::Complete
-        } else {
-            Completeness::Partial
-        }
-    }
 }
 
 /// The reconciler of one site.
 pub struct Reconciler<T> {
     store: Arc<Store>,
-    target: T,
+    target: Arc<T>,
     cluster: Name,
     tools: Tools,
-    rendered: BTreeMap<Name, Rendered>,
-    repairs: BTreeMap<Name, u64>,
+    shared: Arc<Shared>,
+    /// What is to be enforced in this pass.
+    intended: BTreeMap<Name, Enforce>,
+    rollouts: Rollouts,
+    in_place: InPlace,
+    /// Every service as the last pass left it.
+    last: BTreeMap<Name, ServiceStatus>,
+    /// Whether a revision was given up in this pass.
+    again: bool,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
-}
-
-struct Inventories<'a> {
-    store: &'a Store,
-    service: &'a Name,
-}
-
-impl Ledger for Inventories<'_> {
-    fn save(&self, inventory: &Inventory) -> Result<(), StoreError> {
-        self.store.save_inventory(self.service, inventory)
-    }
 }
 
 impl<T: Target> Reconciler<T> {
     /// A reconciler that has done nothing yet.
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
-        let (rendered, repairs) = (BTreeMap::new(), BTreeMap::new());
-        Self { store, target, cluster, tools, rendered, repairs, silent: None }
+        let (intended, last) = Default::default();
+        Self {
+            store,
+            target: Arc::new(target),
+            cluster,
+            tools,
+            shared: Arc::default(),
+            intended,
+            rollouts: Rollouts::default(),
+            in_place: InPlace::default(),
+            last,
+            again: false,
+            silent: None,
+        }
+    }
+
+    /// The same with another program that evaluates rules of health.
+    #[must_use]
+    pub fn judged_by(mut self, judges: Judges) -> Self {
+        self.rollouts.judges = judges;
+        self
     }
 
     /// Looks at every service once, and repairs what is not as it should be.
@@ -102,10 +128,27 @@ impl<T: Target> Reconciler<T> {
     /// # Errors
     /// [`StoreError`] when the state folder cannot be read at all.
     pub async fn pass(&mut self, orders: &Orders) -> Result<Pass, StoreError> {
+        self.pass_over(orders, Extent::Everything).await
+    }
+
+    /// Looks at the services of an extent; what is said of the others is what the last pass found.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the state folder cannot be read at all.
+    pub async fn pass_over(&mut self, orders: &Orders, extent: Extent) -> Result<Pass, StoreError> {
         let held = orders.documents.as_deref();
         let poll_seconds = held.map(|documents| documents.group.poll_seconds);
         let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
-        let (healthy, in_place) = (self.healthy(&mut pass)?, self.in_place(&mut pass)?);
+        let healthy = self.healthy(&mut pass)?;
+        // Between two looks at everything no inventory comes or goes but by new orders.
+        if extent == Extent::Everything {
+            self.in_place = self.in_place()?;
+        }
+        self.target.follow(&self.shared.state().kinds());
+        let InPlace { lives: in_place, alarms } = self.in_place.clone();
+        pass.alarms.extend(alarms);
+        pass.alarms.extend(self.rollouts.refresh(&self.store)?);
+        let given_up = self.rollouts.given_up();
         let content = self.store.content().present()?;
         let documents = held.map(|documents| (&documents.roster, &documents.group));
         let holding = Holding {
@@ -114,70 +157,57 @@ impl<T: Target> Reconciler<T> {
             healthy: &healthy,
             in_place: &in_place,
             content: &content,
+            given_up: &given_up,
         };
         let work = decide::decide(&holding);
+        self.intend(&work);
         let ready = self.target.ready().await;
         self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
         if let Err(unreachable) = ready {
+            self.rollouts.pause();
             pass.services = work.iter().map(|work| waiting(work, &unreachable.to_string())).collect();
             return Ok(pass);
         }
         pass.reached = true;
         let labels = documents.map(|(roster, _)| roster.labels.clone()).unwrap_or_default();
         let site = Site { cluster: self.cluster.clone(), labels };
-        let (mut done, mut now_healthy) = (BTreeSet::new(), healthy.clone());
-        for work in work {
-            let work = decide::after_dependencies(&holding, work, &done);
-            let status = self.one(&work, &site, &holding, &mut now_healthy).await;
-            if status.state == ServiceState::Applied {
-                done.insert(status.name.clone());
-            }
-            pass.services.push(status);
-        }
+        let now_healthy = self.all(work, &site, &holding, extent, &mut pass).await;
         if now_healthy != healthy
             && let Err(error) = self.store.save_healthy(&now_healthy)
         {
             // What was done is told all the same; the next pass finds the difference again.
             pass.alarms.push(chain(&error));
         }
+        self.target.follow(&self.shared.state().kinds());
+        pass.alarms.extend(self.target.coverage().blind);
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(pass)
     }
 
-    fn healthy(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
-        Ok(match self.store.healthy()? {
-            Found::Good(healthy) => healthy,
-            Found::Absent => BTreeMap::new(),
-            Found::Corrupt(why) => {
-                pass.alarms.push(format!("the record of what was last healthy is corrupt: {why}"));
-                BTreeMap::new()
-            }
-        })
-    }
-
-    /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
-    /// nothing is deleted that is not listed.
-    fn in_place(&self, pass: &mut Pass) -> Result<BTreeMap<Name, Option<u64>>, StoreError> {
-        let mut in_place = BTreeMap::new();
-        for service in self.store.services_with_inventory()? {
-            let incarnation = match self.store.inventory(&service) {
-                Ok(Found::Good(inventory)) => inventory.incarnation,
-                Ok(Found::Absent) => continue,
-                // The disk refuses this one file: the other services go on.
-                Err(error) => {
-                    pass.alarms.push(chain(&error));
-                    None
-                }
-                Ok(Found::Corrupt(why)) => {
-                    pass.alarms.push(format!(
-                        "the inventory of {service} is corrupt, what it listed is kept: {why}"
-                    ));
-                    None
-                }
+    /// Does all of it, service by service, and gives what is healthy after that.
+    async fn all(
+        &mut self,
+        work: Vec<Work>,
+        site: &Site,
+        holding: &Holding<'_>,
+        extent: Extent,
+        pass: &mut Pass,
+    ) -> BTreeMap<Name, Healthy> {
+        let (mut done, mut healthy) = (BTreeSet::new(), holding.healthy.clone());
+        for work in work {
+            let work = decide::after_dependencies(holding, work, &done);
+            let status = match self.known(&work, extent) {
+                Some(status) => status,
+                None => self.one(&work, site, holding, &mut healthy).await,
             };
-            in_place.insert(service, incarnation);
+            if status.state == ServiceState::Applied {
+                done.insert(status.name.clone());
+            }
+            pass.services.push(status);
         }
-        Ok(in_place)
+        pass.again = std::mem::take(&mut self.again);
+        self.last = pass.services.iter().map(|status| (status.name.clone(), status.clone())).collect();
+        healthy
     }
 
     async fn one(
@@ -189,15 +219,16 @@ impl<T: Target> Reconciler<T> {
     ) -> ServiceStatus {
         match work {
             Work::Enforce(enforce) => {
-                let status = match self.enforce(enforce, site, holding.prune).await {
-                    Ok(status) => status,
-                    Err(why) => self.keep(enforce, &why, site, holding).await,
+                let (status, is_healthy) = match self.enforce(enforce, site, holding).await {
+                    Ok(done) => done,
+                    Err(why) => (self.keep(enforce, &why, site, holding).await, false),
                 };
-                if status.state == ServiceState::Applied {
+                if is_healthy {
                     let Enforce { entry, revision, .. } = &**enforce;
                     let (artifact, commit) = (entry.artifact.digest, entry.revision.commit.clone());
                     let was = Healthy { artifact, commit, revision: *revision, entry: entry.to_value() };
                     healthy.insert(entry.name.clone(), was);
+                    self.rollouts.arrived(&entry.name);
                 }
                 status
             }
@@ -205,7 +236,7 @@ impl<T: Target> Reconciler<T> {
                 let status = self.remove(name).await;
                 if status.state == ServiceState::Applied {
                     healthy.remove(name);
-                    self.rendered.remove(name);
+                    self.forget(name);
                 }
                 status
             }
@@ -232,53 +263,69 @@ impl<T: Target> Reconciler<T> {
         if kept.revision == *revision {
             return status;
         }
-        if let Ok(done) = self.enforce(&kept, site, holding.prune).await {
+        if let Ok((done, _)) = self.enforce(&kept, site, holding).await {
             let message = kept.note.as_deref().map_or(status.message, short);
             status = ServiceStatus { state: ServiceState::Failed, message, ..done };
         }
         status
     }
 
-    /// Brings a service to what an entry renders to; or says why it does not render.
+    /// Brings a service to what an entry renders to, as far as its health allows, and says whether it is
+    /// healthy in it; or says why it does not render.
     async fn enforce(
         &mut self,
         enforce: &Enforce,
         site: &Site,
-        prune: Prune,
-    ) -> Result<ServiceStatus, String> {
-        let Enforce { entry, revision, note } = enforce;
+        holding: &Holding<'_>,
+    ) -> Result<(ServiceStatus, bool), String> {
+        let Enforce { entry, revision, note, .. } = enforce;
         let mut status = blank(entry.name.clone(), &entry.revision.commit);
-        self.render(entry, *revision, site).await?;
-        let rendered = &self.rendered[&entry.name];
-        let mut desired = Desired {
-            manifests: rendered.manifests.clone(),
-            completeness: rendered.completeness(),
-            removal: decide::removal(enforce, prune),
-            revision: Some((*revision, entry.incarnation)),
-        };
-        let doubles = take_doubles(&mut desired);
-        match self.apply(&entry.name, desired).await {
-            Ok(mut outcome) => {
-                let rendered = &self.rendered[&entry.name];
-                outcome.failures.extend(rendered.failures.iter().cloned().chain(doubles));
-                fill(&mut status, &outcome, &rendered.mistakes, note.as_deref());
-                self.tell(&entry.name, &outcome, &rendered.mistakes);
-                let repairs = self.repairs.entry(entry.name.clone()).or_default();
-                *repairs += outcome.repaired as u64;
-                status.repairs = *repairs;
-            }
-            Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
+        let _turn = self.shared.turn(&entry.name).await;
+        let guard = self.guard(entry);
+        let healthy = holding.healthy.get(&entry.name).map(|healthy| healthy.revision);
+        // What was healthy in this revision is enforced whole, and so is what is only kept.
+        let is_under_way = healthy != Some(*revision) && note.is_none() && self.target.shows_health();
+        if !is_under_way && let Some(outcome) = self.untouched(enforce, site, &guard).await {
+            fill(&mut status, &outcome, &[], note.as_deref());
+            self.tell_of_drift(&mut status, 0);
+            self.conclude(enforce, None, false, &mut status);
+            return Ok((status, note.is_none()));
         }
-        Ok(status)
+        let rendered = self.render(entry, *revision, site).await?;
+        let mut ready = self.arrange(enforce, healthy, rendered);
+        let refused = self.refuse_claimed(&entry.name, &mut ready.desired, site).await;
+        ready.failures.extend(refused);
+        ready.desired.removal = decide::removal(enforce, holding.prune);
+        ready.desired.revision = Some((*revision, entry.incarnation));
+        let (failures, mistakes) = (ready.failures.clone(), ready.mistakes.clone());
+        match self.bring(&guard, enforce, ready, is_under_way).await {
+            Ok((mut outcome, verdict)) => {
+                outcome.healthy &= failures.is_empty() && mistakes.is_empty();
+                outcome.failures.extend(failures);
+                fill(&mut status, &outcome, &mistakes, note.as_deref());
+                self.tell(&entry.name, &outcome, &mistakes);
+                self.tell_of_drift(&mut status, outcome.repaired);
+                let can_go_back = healthy.is_some_and(|healthy| healthy != *revision);
+                self.conclude(enforce, verdict, can_go_back, &mut status);
+                Ok((status, outcome.healthy && note.is_none()))
+            }
+            Err(error) => {
+                (status.state, status.message) = (ServiceState::Failed, short(&chain(&error)));
+                Ok((status, false))
+            }
+        }
     }
 
     async fn remove(&mut self, name: &Name) -> ServiceStatus {
         let mut status = blank(name.clone(), "");
+        let _turn = self.shared.turn(name).await;
         let desired = Desired {
             manifests: vec![],
             completeness: Completeness::Complete,
             removal: Removal::Tombstone,
             revision: None,
+            aside: BTreeSet::new(),
+            once: BTreeSet::new(),
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
@@ -297,15 +344,18 @@ impl<T: Target> Reconciler<T> {
         let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let ledger = Inventories { store: &self.store, service };
-        apply::enforce(&self.target, &owner, desired, &mut inventory, &ledger).await
+        let outcome = apply::enforce(&*self.target, &owner, desired, &mut inventory, &ledger, None).await;
+        self.shared.state().replace(service, &inventory);
+        outcome
     }
 
-    /// Renders unless that has been done for this revision and everything found its place.
-    async fn render(&mut self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<(), String> {
-        let is_known =
-            |known: &Rendered| known.revision == revision && known.completeness() == Completeness::Complete;
-        if self.rendered.get(&entry.name).is_some_and(is_known) {
-            return Ok(());
+    /// Renders, unless that has been done from just this and everything found its place.
+    async fn render(&self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<Rendered, String> {
+        let inputs = renders::inputs(entry, site, &self.tools);
+        if renders::made(&self.store, &entry.name, revision, inputs).is_some()
+            && let Some(manifests) = renders::kept(&self.store, &entry.name).await
+        {
+            return Ok(Rendered { manifests, failures: vec![], mistakes: vec![] });
         }
         let content = unpacked(self.store.content(), &entry.artifact).await?;
         let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
@@ -321,37 +371,13 @@ impl<T: Target> Reconciler<T> {
                 Err(error) => failures.push(error),
             }
         }
-        let mistakes = out.mistakes;
-        self.rendered.insert(entry.name.clone(), Rendered { revision, manifests, failures, mistakes });
-        Ok(())
-    }
-
-    /// Logs that the target fell silent, or that it answers again: once each, not at every pass.
-    fn tell_of_target(&mut self, silent: Option<String>) {
-        match (&self.silent, &silent) {
-            (before, Some(why)) if before.as_ref() != Some(why) => {
-                warn!("{why}; what is there stays as it is, and it is asked again");
-            }
-            (Some(_), None) => info!("the target answers again"),
-            _ => {}
+        let mut rendered = Rendered { manifests, failures, mistakes: out.mistakes };
+        if rendered.completeness() == Completeness::Complete {
+            let made = Made { revision, inputs, count: rendered.manifests.len() };
+            let manifests = std::mem::take(&mut rendered.manifests);
+            rendered.manifests = renders::keep(&self.store, &entry.name, made, manifests).await;
         }
-        self.silent = silent;
-    }
-
-    fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
-        let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
-        if changed + repaired + removed > 0 {
-            info!(%service, changed, repaired, removed, "objects written");
-        }
-        for mistake in mistakes.iter().take(FAILURES_TOLD) {
-            warn!(%service, "{mistake}");
-        }
-        for failure in failures.iter().take(FAILURES_TOLD) {
-            warn!(%service, object = %failure.key, "{}", failure.message);
-        }
-        if let Some(held) = held {
-            warn!(%service, "{held}");
-        }
+        Ok(rendered)
     }
 }
 
@@ -370,26 +396,6 @@ async fn unpacked(content: Content, artifact: &Artifact) -> Result<render::Conte
     };
     // Large ones take long: the hub and the API are heard meanwhile.
     tokio::task::spawn_blocking(read).await.map_err(|error| chain(&error))?
-}
-
-/// Two manifests for one object: neither is applied, for nobody said which one is meant.
-fn take_doubles(desired: &mut Desired) -> Vec<ObjectError> {
-    let mut origins: BTreeMap<ObjectKey, Vec<String>> = BTreeMap::new();
-    for manifest in &desired.manifests {
-        origins.entry(manifest.key.clone()).or_default().push(manifest.origin.clone());
-    }
-    origins.retain(|_, origins| origins.len() > 1);
-    if origins.is_empty() {
-        return vec![];
-    }
-    desired.manifests.retain(|manifest| !origins.contains_key(&manifest.key));
-    desired.completeness = Completeness::Partial;
-    let error = |(key, origins): (ObjectKey, Vec<String>)| ObjectError {
-        key,
-        message: format!("two manifests describe it ({}): keep one", origins.join(" and ")),
-        retry: Retry::Pointless,
-    };
-    origins.into_iter().map(error).collect()
 }
 
 #[cfg(test)]

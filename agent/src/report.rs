@@ -2,13 +2,17 @@
 //! hours; it is signed, numbered and kept in the outbox until the hub has it.
 
 use farshore_shared::dsse::Envelope;
-use farshore_shared::wire::{STATUS_LIMIT, ServiceStatus, Status, UnixSeconds};
+use farshore_shared::wire::{Progress, STATUS_LIMIT, ServiceStatus, Status, UnixSeconds};
 
 use crate::reconcile::Pass;
 use crate::store::{Keys, Number, Outbox, StoreError};
 
 /// The most failures that one status tells of, over all services.
 const FAILURES_TOLD: usize = 100;
+/// The most bytes of logs of checks that one status has, over all services.
+const LOGS_TOLD: usize = 64 << 10;
+/// The most changed objects that one status tells of, over all services.
+const DRIFT_TOLD: usize = 100;
 /// The most alarms.
 const ALARMS_TOLD: usize = 20;
 /// The most services; what is beyond is counted in an alarm.
@@ -27,10 +31,34 @@ pub struct News {
     pub poll_seconds: u64,
 }
 
+/// How often what is only further on its way is told, in seconds: a rollout of many steps costs a fleet
+/// few reports.
+const PROGRESS_TOLD: u64 = 60;
+
 /// Makes statuses.
 #[derive(Debug, Default)]
 pub struct Reporter {
-    last: Option<News>,
+    /// What was told last, and when.
+    last: Option<(News, UnixSeconds)>,
+}
+
+impl News {
+    /// Everything but how far services are on their way; that they are is part of it.
+    fn without_progress(&self) -> Self {
+        let mut news = self.clone();
+        for service in &mut news.pass.services {
+            let Some(progress) = &mut service.progress else { continue };
+            *progress = Progress {
+                stage: String::new(),
+                object: String::new(),
+                why: String::new(),
+                since: 0,
+                others: 0,
+            };
+            (service.message, service.objects) = (String::new(), 0);
+        }
+        news
+    }
 }
 
 impl Reporter {
@@ -45,11 +73,14 @@ impl Reporter {
         news: News,
         at: UnixSeconds,
     ) -> Result<bool, StoreError> {
-        if self.last.as_ref() == Some(&news) {
-            return Ok(false);
+        if let Some((last, told)) = &self.last {
+            let is_recent = at.abs_diff(*told) < PROGRESS_TOLD;
+            if *last == news || is_recent && last.without_progress() == news.without_progress() {
+                return Ok(false);
+            }
         }
         outbox.push(|number| Envelope::seal(&status(keys, number, &news, at), &[&keys.signing]))?;
-        self.last = Some(news);
+        self.last = Some((news, at));
         Ok(true)
     }
 
@@ -87,7 +118,11 @@ fn fitted(mut status: Status) -> Status {
     if size > STATUS_LIMIT {
         for service in &mut status.services {
             service.failures.clear();
+            service.checks.clear();
+            service.drift.clear();
             service.message = service.message.chars().take(40).collect();
+            service.progress = None;
+            service.failed_revision.iter_mut().for_each(|failed| failed.why.clear());
         }
         status.alarms =
             vec![format!("details are left out: the status had {size} bytes (limit {STATUS_LIMIT})")];
@@ -96,11 +131,19 @@ fn fitted(mut status: Status) -> Status {
 }
 
 fn bounded(services: &[ServiceStatus]) -> Vec<ServiceStatus> {
-    let mut room = FAILURES_TOLD;
+    let (mut room, mut log_room, mut drift_room) = (FAILURES_TOLD, LOGS_TOLD, DRIFT_TOLD);
     let cut = |service: &ServiceStatus| {
         let mut service = service.clone();
         service.failures.truncate(room);
         room -= service.failures.len();
+        service.drift.truncate(drift_room);
+        drift_room -= service.drift.len();
+        for check in &mut service.checks {
+            if check.log.len() > log_room {
+                check.log = String::new();
+            }
+            log_room -= check.log.len();
+        }
         service
     };
     services.iter().take(SERVICES_TOLD).map(cut).collect()
@@ -112,25 +155,44 @@ mod tests {
     use crate::store::Store;
     use farshore_shared::dsse::Signers;
     use farshore_shared::names::Name;
-    use farshore_shared::wire::{ObjectFailure, ServiceState};
+    use farshore_shared::wire::{
+        Check, CheckOutcome, DriftAction, FailedRevision, ObjectDrift, ObjectFailure, ServiceState,
+    };
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
     }
 
     fn service(n: usize) -> ServiceStatus {
-        let failure = ObjectFailure {
-            object: "ConfigMap shop/".to_owned() + &"o".repeat(63),
-            message: "\u{1}".repeat(400),
+        let odd = "\u{1}".repeat(400);
+        let object = "ConfigMap shop/".to_owned() + &"o".repeat(63);
+        let failure = ObjectFailure { object: object.clone(), message: odd.clone() };
+        let check = Check {
+            object: object.clone(),
+            outcome: CheckOutcome::Failed,
+            message: odd.clone(),
+            log: "\u{1}".repeat(2048),
+        };
+        let progress = Progress { stage: "wave 1".into(), object, why: odd.clone(), since: 1, others: 0 };
+        let drift = ObjectDrift {
+            object: failure.object.clone(),
+            manager: "m".repeat(128),
+            at: 1,
+            fields: vec!["/f".repeat(100); 8],
+            action: DriftAction::Corrected,
         };
         ServiceStatus {
             name: name(&format!("service-{n}")),
             commit: "c".repeat(40),
             state: ServiceState::Failed,
-            message: "\u{1}".repeat(400),
+            message: odd.clone(),
             objects: 1,
             failures: vec![failure; 20],
             repairs: 0,
+            progress: Some(progress),
+            failed_revision: Some(FailedRevision { commit: "c".repeat(40), why: odd, at: 1 }),
+            checks: vec![check; 10],
+            drift: vec![drift; 20],
         }
     }
 
@@ -151,6 +213,30 @@ mod tests {
         reporter.refresh();
         assert!(tell(&mut reporter, &pass));
         assert!(tell(&mut reporter, &Pass { reached: true, ..pass }));
+    }
+
+    #[test]
+    fn what_is_only_further_on_its_way_is_told_once_a_minute() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::open(folder.path()).expect("a new state folder");
+        let keys = store.keys(&name("shop-7")).expect("new keys");
+        let mut outbox = store.outbox(1 << 20).expect("an outbox");
+        let mut reporter = Reporter::default();
+        let mut tell = |why: Option<&str>, state, at| {
+            let progress =
+                why.map(|why| Progress { why: why.into(), ..service(1).progress.expect("it has some") });
+            let service =
+                ServiceStatus { progress, state, message: why.unwrap_or_default().into(), ..service(1) };
+            let pass = Pass { services: vec![service], ..Pass::default() };
+            let news = News { pass, alarms: vec![], poll_seconds: 60 };
+            reporter.tell(&keys, &mut outbox, news, at).expect("the disk has room")
+        };
+        assert!(tell(Some("1 of 3"), ServiceState::Waiting, 1000));
+        assert!(!tell(Some("2 of 3"), ServiceState::Waiting, 1010));
+        assert!(tell(Some("2 of 3"), ServiceState::Failed, 1020), "another state is told at once");
+        assert!(!tell(Some("1 of 3"), ServiceState::Failed, 1079));
+        assert!(tell(Some("1 of 3"), ServiceState::Failed, 1080));
+        assert!(tell(None, ServiceState::Applied, 1081));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use farshore_agent::health::Health;
+use farshore_agent::object::ObjectKey;
 use farshore_agent::plan::Item;
 use farshore_agent::target::kubernetes::{Kubernetes, Options};
 use farshore_agent::target::{Deleted, Live, ObjectError, Retry, Target as _};
@@ -14,7 +16,8 @@ use serde_json::json;
 mod cluster;
 mod target_contract;
 
-use cluster::{Place, assert_untouched, config_map, definition, deployment, till, untouched};
+use cluster::kubelet::Kubelet;
+use cluster::{Place, assert_untouched, config_map, definition, deployment, job, till, untouched};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -528,4 +531,56 @@ async fn sixteen_applies_at_a_time_do_not_disturb_one_another_and_every_page_is_
     let items: Vec<Item> = futures::stream::iter(applies).buffered(16).collect().await;
     let live = place.target.observe(&place.owner, &items).await;
     assert_untouched(&items, &live);
+}
+
+#[tokio::test]
+async fn an_object_is_inspected_whole_with_what_its_controller_says_of_it() {
+    let place = Place::named("inspected").await;
+    let manifest = place.manifest(deployment("web")).await;
+    let inspect = async || place.target.inspect(&place.owner, &manifest.key, &manifest.version).await;
+    assert_eq!(inspect().await, Ok(None));
+    place.apply(&manifest).await;
+    let status = json!({"status": {"observedGeneration": 1, "replicas": 1}});
+    let by = PatchParams::default();
+    let deployments = place.api("apps", "v1", "Deployment", "deployments");
+    deployments.patch_status("web", &by, &Patch::Merge(status)).await.expect("a good status");
+    let object = inspect().await.expect("the API answers").expect("it is there");
+    assert_eq!(object["status"]["replicas"], 1);
+    let health = farshore_agent::health::judge(&object);
+    assert!(
+        matches!(&health, Health::Progressing(why) if why.contains("0 of 1 replicas are of the newest form"))
+    );
+    let unknown = ObjectKey { kind: "Till".into(), group: "nowhere.example".into(), ..manifest.key.clone() };
+    assert_eq!(place.target.inspect(&place.owner, &unknown, "v1").await, Ok(None));
+}
+
+#[tokio::test]
+async fn the_end_of_what_the_newest_pod_of_a_job_printed_is_read() {
+    let place = Place::named("printed").await;
+    let kubelet = Kubelet::printing("one\ntwo\n").await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "printed"}});
+    let nodes = place.nodes();
+    let node = serde_json::from_value(node).expect("a node");
+    nodes.create(&PostParams::default(), &node).await.expect("a good node");
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}}}});
+    let by = PatchParams::default();
+    nodes.patch_status("printed", &by, &Patch::Merge(status)).await.expect("a good status");
+    let job = place.manifest(job("smoke")).await;
+    place.apply(&job).await;
+    let tail = async || place.target.log_tail(&place.owner, &job.key, 2048).await;
+    let none = tail().await.expect_err("no controller has made a Pod");
+    assert!(none.message.contains("no Pod"), "{none}");
+    let pods = place.api("", "v1", "Pod", "pods");
+    for name in ["smoke-1", "smoke-2"] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": {"batch.kubernetes.io/job-name": "smoke"}},
+            "spec": {"nodeName": "printed", "containers": [{"name": "a", "image": "a:1"}]}});
+        let pod = serde_json::from_value(pod).expect("a Pod");
+        pods.create(&PostParams::default(), &pod).await.expect("a good Pod");
+    }
+    assert_eq!(tail().await.as_deref(), Ok("one\ntwo\n"));
+    let asked = kubelet.asked();
+    assert!(asked.iter().any(|line| line.contains("/containerLogs/printed/smoke-2/a?")), "{asked:?}");
+    assert!(asked.iter().all(|line| line.contains("tailLines=50")), "{asked:?}");
 }

@@ -39,6 +39,30 @@ pub(crate) fn resident(id: u32) -> Result<u64, BenchError> {
     Ok(kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10)
 }
 
+/// The memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Resident now.
+    pub(crate) resident: u64,
+    /// Of that, what is backed by no file: its heap and stacks.
+    pub(crate) own: u64,
+    /// The most that was ever resident.
+    pub(crate) peak: u64,
+}
+
+/// The memory of a process.
+///
+/// # Errors
+/// When there is no such process.
+pub(crate) fn memory(id: u32) -> Result<Memory, BenchError> {
+    let text = read(&format!("/proc/{id}/status"))?;
+    let bytes = |field: &str| {
+        let kilobytes = text.lines().find_map(|line| line.strip_prefix(field)?.trim().strip_suffix(" kB"));
+        kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10
+    };
+    Ok(Memory { resident: bytes("VmRSS:"), own: bytes("RssAnon:"), peak: bytes("VmHWM:") })
+}
+
 fn own_seconds(id: u32) -> Result<f64, BenchError> {
     let text = read(&format!("/proc/{id}/stat"))?;
     let ticks = ticks(&text).ok_or_else(|| BenchError::Wrong(format!("/proc/{id}/stat says {text:?}")))?;

@@ -11,20 +11,27 @@
 //! | `git-sync` | seconds from fetch to digest of a new commit | `git fetch && git archive \| sha256sum` | [`git_sync`] |
 //! | `publish-cost` | objects written by a commit of one service | the groups that have the service | [`publish_cost`] |
 //! | `commit-to-site` | seconds at p50 from push to applied | `git fetch` of the same commit | [`commit_to_site`] |
+//! | `drift` | seconds at p99 from a foreign write to the object put back | a plain watch's own delay | [`drift`] |
+//! | `agent-memory` | MiB resident of an agent in steady state | one `kubectl get --watch` | [`agent_memory`] |
+//! | `idle-cost` | bytes an hour between an idle agent and its API | one `kubectl get --watch` | [`idle_cost`] |
 //!
 //! What they share: [`seed`] puts a fleet into a record, [`hub`] runs hubs over it, [`nginx`] is a yardstick,
-//! [`load`] sends requests, [`cpu`] reads what processes used, [`report`] is what is printed.
+//! [`cluster`] is a Kubernetes API with a site, [`load`] sends requests, [`cpu`] reads what processes used, [`report`] is what is printed.
 //!
 //! No bench is tuned to its figure: what is sent is what an agent sends.
 
+mod agent_memory;
+mod cluster;
 mod cold_start;
 mod commit_to_site;
 mod cpu;
+mod drift;
 mod error;
 mod fleet;
 mod git_sync;
 mod hub;
 mod hub_poll;
+mod idle_cost;
 mod load;
 mod nginx;
 mod poll_bytes;
@@ -51,6 +58,9 @@ enum Bench {
     GitSync(git_sync::Options),
     PublishCost(publish_cost::Options),
     CommitToSite(commit_to_site::Options),
+    Drift(drift::Options),
+    AgentMemory(agent_memory::Options),
+    IdleCost(idle_cost::Options),
     /// One measurement of git-sync, in a process of its own
     #[command(hide = true)]
     GitSyncOnce(git_sync::Once),
@@ -81,6 +91,9 @@ async fn run(bench: Bench) -> Result<Option<Ratio>, BenchError> {
         Bench::GitSync(options) => git_sync::run(&options).await.map(Some),
         Bench::PublishCost(options) => publish_cost::run(&options).await.map(Some),
         Bench::CommitToSite(options) => commit_to_site::run(&options).await.map(Some),
+        Bench::Drift(options) => drift::run(&options).await.map(Some),
+        Bench::AgentMemory(options) => agent_memory::run(&options).await.map(Some),
+        Bench::IdleCost(options) => idle_cost::run(&options).await.map(Some),
         Bench::GitSyncOnce(once) => git_sync::once(&once).map(|()| None),
     }
 }

@@ -35,12 +35,17 @@ struct Place {
 impl Place {
     /// Starts a site with these manifests, and returns when it says that they are applied.
     async fn with(name: &'static str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
+        let place = Self::begun(name, manifests).await?;
+        place.until_state(ServiceState::Applied).await?;
+        Ok(place)
+    }
+
+    /// Starts a site with these manifests.
+    async fn begun(name: &'static str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
         let kubernetes = server().await?;
         let world = World::on_disk(name, manifests).await?;
         let site = world.site(name, Target::Kubernetes(kubernetes.kubeconfig())).await?;
-        let place = Self { name, site, world, kubernetes };
-        place.until_state(ServiceState::Applied).await?;
-        Ok(place)
+        Ok(Self { name, site, world, kubernetes })
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, KitError> {
@@ -120,7 +125,10 @@ async fn a_field_of_somebody_else_is_left_alone() -> Result<(), KitError> {
         selector: { matchLabels: { app: web } }\n  template:\n    metadata: { labels: { app: web } }\n    \
         spec: { containers: [{ name: web, image: \"web:1\" }] }\n";
     let files = [("web.yaml", deployment), ("probe.yaml", &config_map("probe", "1"))];
-    let place = Place::with("foreign", &files).await?;
+    let place = Place::begun("foreign", &files).await?;
+    place.until("deployment", "web", "{.spec.replicas}", Some("1")).await?;
+    place.kubernetes.report_available("foreign", "web")?;
+    place.until_state(ServiceState::Applied).await?;
     let mark = place.kubernetes.audit_mark()?;
     place.kubectl(&["scale", "deployment", "web", "--replicas=7"])?;
     place.kubectl(&["annotate", "deployment", "web", "who=somebody-else"])?;

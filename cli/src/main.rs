@@ -29,12 +29,30 @@ mod trust;
 mod validate;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
+use farshore_agent::health::rules;
+use farshore_shared::exit::Exit;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// How long what blocks on a disk is waited for when a command has ended: an agent ends within two seconds.
+const ENDING: Duration = Duration::from_millis(500);
+
+fn main() -> ExitCode {
+    // The agent evaluates rules of health in a process of its own: this program again.
+    if rules::is_asked(std::env::args_os().nth(1).as_deref()) {
+        return rules::answer();
+    }
     let farshore = command::Farshore::parse();
     farshore_shared::logs::start();
-    farshore.run().await.unwrap_or_else(|failure| failure.tell()).into()
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("farshore: cannot start its threads: {error}");
+            return Exit::Fault.into();
+        }
+    };
+    let exit = runtime.block_on(farshore.run()).unwrap_or_else(|failure| failure.tell());
+    runtime.shutdown_timeout(ENDING);
+    exit.into()
 }

@@ -13,6 +13,16 @@ use crate::dsse::Envelope;
 use crate::keys::{KeyId, PublicKey};
 use crate::names::{Labels, Name};
 
+mod health;
+
+pub use health::{
+    Check, CheckOutcome, DEFAULT_TIMEOUT, EXPRESSION_LIMIT, FailedRevision, HealthRule, OnFailure, Progress,
+    RULES_LIMIT,
+};
+mod drift;
+
+pub use drift::{DriftAction, DriftException, DriftPolicy, DriftRule, ObjectDrift};
+
 /// The most bytes that an answer to `GET /v1/desired` has after decompression.
 pub const DESIRED_LIMIT: usize = 4 << 20;
 /// The most bytes that a status has after decompression.
@@ -179,12 +189,24 @@ pub struct ServiceEntry {
     /// The namespace of objects that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Services that are applied before this one.
+    /// Services that are healthy before this one is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Name>,
     /// How much one change may remove.
     #[serde(default)]
     pub prune: PruneBudget,
+    /// How objects of some kinds are judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<HealthRule>,
+    /// How long a wave may be without progress, in seconds; [`DEFAULT_TIMEOUT`] unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// What the site does when a revision is not healthy within that time.
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
+    /// What is done about drift.
+    #[serde(default, skip_serializing_if = "DriftRule::is_default")]
+    pub drift: DriftRule,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -455,15 +477,47 @@ pub struct ServiceStatus {
     /// Drift repairs since the agent began to count.
     #[serde(default)]
     pub repairs: u64,
+    /// What it waits for on its way to a revision, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// The revision that was given up here, as long as the one before it is in force instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_revision: Option<FailedRevision>,
+    /// How the tests of the revision went, and its hooks that failed; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+    /// Objects that somebody else changed lately, the newest first; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<ObjectDrift>,
+}
+
+impl ServiceStatus {
+    /// A service of which nothing more is known.
+    #[must_use]
+    pub fn new(name: Name, commit: &str, state: ServiceState) -> Self {
+        Self {
+            name,
+            commit: commit.to_owned(),
+            state,
+            message: String::new(),
+            objects: 0,
+            failures: vec![],
+            repairs: 0,
+            progress: None,
+            failed_revision: None,
+            checks: vec![],
+            drift: vec![],
+        }
+    }
 }
 
 /// How far a service is at a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceState {
-    /// Every object is as the accepted documents say.
+    /// Every object is as the accepted documents say, and was healthy when this revision came.
     Applied,
-    /// Something must come first: content, a dependency, the target.
+    /// Something must come first: content, a dependency, the target, the health of what is applied.
     Waiting,
     /// Applied as far as allowed: a removal is held back until a person decides.
     Held,

@@ -19,9 +19,10 @@ use farshore_shared::operator::{Ask, Sent};
 use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
-    Artifact, Desired, Document, EnrollRequest, Enrolled, Group, Holds, ObjectFailure, Problem, PruneBudget,
-    Registration, Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus,
-    Status, Tombstone,
+    Artifact, Check, CheckOutcome, Desired, Document, DriftRule, EnrollRequest, Enrolled, FailedRevision,
+    Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress, PruneBudget, Registration,
+    Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus, Status,
+    Tombstone,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,6 +111,10 @@ fn entry() -> ServiceEntry {
         namespace: Some("greeter".into()),
         depends_on: vec![name("banner")],
         prune: PruneBudget { count: 5, percent: 20 },
+        health: vec![],
+        timeout_seconds: None,
+        on_failure: OnFailure::Hold,
+        drift: DriftRule::default(),
         critical: vec![],
     }
 }
@@ -169,6 +174,10 @@ fn status() -> Status {
         objects: 3,
         failures,
         repairs: 1,
+        progress: None,
+        failed_revision: None,
+        checks: vec![],
+        drift: vec![],
     };
     let failure = ObjectFailure { object: "v1/ConfigMap shop/a".into(), message: "forbidden".into() };
     Status {
@@ -189,6 +198,61 @@ fn status() -> Status {
         dropped: 2,
         critical: vec![],
     }
+}
+
+/// A service that says how its health is judged, and what happens without it.
+fn gated_entry() -> ServiceEntry {
+    let rule = HealthRule {
+        api_version: "shop.example/v1".into(),
+        kind: "Till".into(),
+        in_progress: Some("status.phase == 'Opening'".into()),
+        failed: Some("status.phase == 'Broken'".into()),
+        current: "status.phase == 'Open'".into(),
+    };
+    let bare = HealthRule { kind: "Drawer".into(), in_progress: None, failed: None, ..rule.clone() };
+    ServiceEntry {
+        health: vec![rule, bare],
+        timeout_seconds: Some(600),
+        on_failure: OnFailure::Revert,
+        ..entry()
+    }
+}
+
+/// A service under way to a revision, and one that went back from it.
+fn gated_status() -> Status {
+    let service = status().services.remove(2);
+    let object = "Deployment.apps shop/greeter".to_owned();
+    let progress = Progress {
+        stage: "wave 1".into(),
+        object,
+        why: "1 of 3 replicas are available".into(),
+        since: ISSUED - 40,
+        others: 2,
+    };
+    let check = |outcome, message: &str, log: &str| Check {
+        object: "Job.batch shop/smoke".into(),
+        outcome,
+        message: message.into(),
+        log: log.into(),
+    };
+    let failed = FailedRevision {
+        commit: "0123456789abcdef0123456789abcdef01234567".into(),
+        why: "Job.batch shop/smoke: the Job failed".into(),
+        at: ISSUED - 10,
+    };
+    let under_way = ServiceStatus { progress: Some(progress), ..service.clone() };
+    let checks = vec![
+        check(CheckOutcome::Passed, "", ""),
+        check(CheckOutcome::Failed, "the Job failed", "connection refused\n"),
+    ];
+    let back = ServiceStatus {
+        name: name("reverted"),
+        state: ServiceState::Failed,
+        failed_revision: Some(failed),
+        checks,
+        ..service
+    };
+    Status { services: vec![under_way, back], alarms: vec![], ..status() }
 }
 
 fn token() -> JoinToken {
@@ -243,6 +307,12 @@ fn a_document_without_optional_fields_has_exactly_these_bytes() {
     assert_both_ways("group-bare.json", &bare);
     let quiet = Status { holds: None, services: vec![], alarms: vec![], dropped: 0, ..status() };
     assert_both_ways("status-bare.json", &quiet);
+}
+
+#[test]
+fn what_is_said_of_health_has_exactly_these_bytes() {
+    assert_both_ways("group-health.json", &Group { services: vec![gated_entry().to_value()], ..group() });
+    assert_both_ways("status-health.json", &gated_status());
 }
 
 #[test]

@@ -37,7 +37,9 @@ impl Site {
         // As after a restart: what is on disk is all that is known.
         let mut inventory = self.kept();
         let desired = desired(revision, names);
-        enforce(&self.target, &owner(), desired, &mut inventory, self).await.expect("the ledger has room")
+        enforce(&self.target, &owner(), desired, &mut inventory, self, None)
+            .await
+            .expect("the ledger has room")
     }
 
     fn take_log(&self) -> Vec<String> {
@@ -63,6 +65,8 @@ fn desired(revision: &str, names: &[&str]) -> Desired {
         completeness: Completeness::Complete,
         removal: Removal::Revision { revision, budget: PruneBudget::default() },
         revision: Some((revision, 1)),
+        aside: BTreeSet::new(),
+        once: BTreeSet::new(),
     }
 }
 
@@ -95,7 +99,7 @@ async fn a_power_cut_at_any_moment_leaves_nothing_that_is_not_listed_and_is_made
         site.enforce("1", &["a", "b"]).await;
         let mut inventory = site.kept();
         let (owner, owned) = (owner(), desired("2", &["a", "c"]));
-        let mut work = Box::pin(enforce(&site.target, &owner, owned, &mut inventory, &site));
+        let mut work = Box::pin(enforce(&site.target, &owner, owned, &mut inventory, &site, None));
         let mut ended = false;
         for _ in 0..cuts {
             ended = ended || poll!(&mut work).is_ready();

@@ -1,11 +1,12 @@
 //! What one pass says of each service.
 
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Holds, ObjectFailure, ServiceState, ServiceStatus};
+use farshore_shared::wire::{Holds, ObjectFailure, Progress, ServiceState, ServiceStatus};
 
 use crate::apply::Outcome;
 use crate::decide::Work;
 use crate::object::BadManifest;
+use crate::rollout::Verdict;
 use crate::verify::Documents;
 
 /// The most failures of one service that a status tells of.
@@ -21,16 +22,7 @@ pub(super) fn holds(documents: &Documents) -> Holds {
 
 /// The status of a service of which nothing is known yet.
 pub(super) fn blank(name: Name, commit: &str) -> ServiceStatus {
-    let (state, message) = (ServiceState::Waiting, String::new());
-    ServiceStatus {
-        name,
-        commit: commit.to_owned(),
-        state,
-        message,
-        objects: 0,
-        failures: vec![],
-        repairs: 0,
-    }
+    ServiceStatus::new(name, commit, ServiceState::Waiting)
 }
 
 /// The status of a service for which nothing could be done.
@@ -68,6 +60,22 @@ pub(super) fn fill(
         (None, None, None) => (ServiceState::Applied, String::new()),
     };
     status.message = short(&status.message);
+}
+
+/// Says what a service waits for on its way to a revision.
+pub(super) fn under_way(status: &mut ServiceStatus, verdict: &Verdict) {
+    let (state, progress) = match verdict {
+        Verdict::Healthy => return,
+        Verdict::Waiting(progress) => (ServiceState::Waiting, progress),
+        Verdict::Failed(progress) => (ServiceState::Failed, progress),
+    };
+    // A failed object says more than that it is waited for.
+    if status.state != ServiceState::Failed || state == ServiceState::Failed && status.failures.is_empty() {
+        let Progress { stage, object, why, .. } = progress;
+        let waits = if state == ServiceState::Waiting { "waits for " } else { "" };
+        (status.state, status.message) = (state, short(&format!("{stage}: {waits}{object}: {why}")));
+    }
+    status.progress = Some(Progress { why: short(&progress.why), ..progress.clone() });
 }
 
 /// A message that is not longer than one may be.

@@ -1,6 +1,9 @@
+mod drift;
+mod rollouts;
+
 use std::fs;
 
-use farshore_shared::wire::{Group, PruneBudget, Renderer, Revision};
+use farshore_shared::wire::{DriftRule, Group, OnFailure, PruneBudget, Renderer, Revision};
 
 use super::*;
 use crate::target::memory::Memory;
@@ -50,13 +53,22 @@ impl Case {
             namespace: Some("shop".into()),
             depends_on: vec![],
             prune: PruneBudget::default(),
+            health: vec![],
+            timeout_seconds: None,
+            on_failure: OnFailure::Hold,
+            drift: DriftRule::default(),
             critical: vec![],
         }
     }
 
     fn orders(&self, entry: &ServiceEntry) -> Orders {
+        self.orders_of(&[entry])
+    }
+
+    fn orders_of(&self, entries: &[&ServiceEntry]) -> Orders {
         let roster = self.fleet.roster(1);
-        let group = Group { services: vec![entry.to_value()], ..self.fleet.group(1) };
+        let services = entries.iter().map(|entry| entry.to_value()).collect();
+        let group = Group { services, ..self.fleet.group(1) };
         let offer = self.fleet.offer(Some(&roster), Some(&group));
         let envelopes =
             Envelopes { roster: offer.roster.expect("offered"), group: offer.group.expect("offered") };
@@ -98,6 +110,7 @@ async fn content_that_rotted_on_disk_counts_as_missing_and_takes_nothing_away() 
     pass(&mut case.reconciler(), &orders).await;
     let digest = entry.artifact.digest;
     fs::write(case.temp.path().join(format!("content/{digest}")), "rotten").expect("damaged");
+    fs::remove_file(case.temp.path().join("rendered/web")).expect("what it rendered to");
     let mut reconciler = case.reconciler();
     assert_eq!(pass(&mut reconciler, &orders).await.state, ServiceState::Failed);
     assert!(case.store.content().present().expect("listed").is_empty(), "it is to be fetched again");

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
-use farshore_shared::wire::{Artifact, PruneBudget, Revision};
+use farshore_shared::wire::{Artifact, DriftRule, OnFailure, PruneBudget, Revision};
 use serde_json::json;
 
 use super::*;
@@ -23,6 +23,10 @@ fn entry(path: &str, renderer: Renderer) -> ServiceEntry {
         namespace: None,
         depends_on: vec![],
         prune: PruneBudget::default(),
+        health: vec![],
+        timeout_seconds: None,
+        on_failure: OnFailure::Hold,
+        drift: DriftRule::default(),
         critical: vec![],
     }
 }

@@ -6,6 +6,8 @@
 //! - [`slots`]: the two slots of accepted documents.
 //! - [`content`]: artifacts by digest, whole and partial.
 //! - [`records`]: what was last healthy, and the inventory of each service.
+//! - [`rollouts`]: what has run in a revision, what was given up, and what somebody at the site asks.
+//! - [`rendered`]: what services rendered to, which can be made again.
 //! - [`outbox`]: reports that have not arrived yet.
 //!
 //! Absent, corrupt and good are three states with three reactions: see [`Found`]. Content is written
@@ -23,6 +25,8 @@ pub mod files;
 pub mod identity;
 pub mod outbox;
 pub mod records;
+pub mod rendered;
+pub mod rollouts;
 pub mod slots;
 pub mod trust;
 
@@ -30,6 +34,7 @@ pub use content::{Content, Download};
 pub use identity::{EnrolmentRecord, Keys, SealingKey};
 pub use outbox::{Number, Outbox, Report};
 pub use records::Healthy;
+pub use rendered::{Made, Renders};
 pub use slots::{Prune, State};
 
 /// The layout of the state folder that this version writes.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use farshore_shared::digest::Digest;
 
-use super::{Applied, Deleted, Live, ObjectError, Retry, Target, Unreachable};
+use super::{Applied, Deleted, Live, ObjectError, Retry, Target, Unreachable, Whole};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
 use files::{FileError, Folder};
@@ -145,6 +145,11 @@ impl Target for Directory {
         let (owner, item) = (owner.clone(), item.clone());
         let key = item.key.clone();
         self.blocking(move |folder| folder.remove(&owner, &item)).await.map_err(|error| error.of(key))
+    }
+
+    async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
+        let (key, name) = (item.key.clone(), file_name(&item.key));
+        self.blocking(move |folder| folder.read(&name)).await.map_err(|error| error.of(key))
     }
 }
 

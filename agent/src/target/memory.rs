@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use farshore_shared::digest::Digest;
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use super::{Applied, Deleted, Live, ObjectError, Retry, Target, Unreachable};
+use super::{
+    Applied, Change, Deleted, Kind, Live, ObjectError, Retry, Sighting, Stamp, Target, Unreachable, Whole,
+};
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 
@@ -15,6 +18,7 @@ use crate::plan::Item;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     inner: Arc<Mutex<Inner>>,
+    told: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -23,10 +27,18 @@ pub(crate) struct Inner {
     pub(crate) objects: BTreeMap<ObjectKey, (u64, Value)>,
     /// Names of objects that can neither be applied nor deleted.
     pub(crate) refused: BTreeSet<String>,
+    /// What controllers say of objects, by name.
+    pub(crate) statuses: BTreeMap<String, Value>,
+    /// What Jobs have printed, by name.
+    pub(crate) logs: BTreeMap<String, String>,
     /// Why the target does not answer, while it does not.
     pub(crate) silent: Option<String>,
     /// What was done, in order.
     pub(crate) log: Vec<String>,
+    /// What it has to tell of.
+    pub(crate) changes: Vec<Change>,
+    /// The kinds of which it is asked to tell.
+    pub(crate) followed: Vec<String>,
     lives: u64,
 }
 
@@ -49,6 +61,20 @@ impl Memory {
         }
     }
 
+    /// Tells of every object as it is, and of one that is gone.
+    pub(crate) fn tell(&self, gone: Option<ObjectKey>) {
+        let mut inner = self.inner();
+        let lost = gone.map(|key| Change::Lost { key, version: 0 });
+        let seen = |(key, (life, body)): (&ObjectKey, &(u64, Value))| Change::Seen {
+            key: key.clone(),
+            sighting: sighting(*life, body),
+        };
+        let changes: Vec<Change> = inner.objects.iter().map(seen).chain(lost).collect();
+        inner.changes.extend(changes);
+        drop(inner);
+        self.told.notify_one();
+    }
+
     /// The value in the object of a name.
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         let inner = self.inner();
@@ -68,6 +94,10 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+fn sighting(life: u64, body: &Value) -> Sighting {
+    Sighting { uid: life.to_string(), fingerprint: fingerprint(body), stamp: Stamp::default() }
 }
 
 fn fingerprint(body: &Value) -> Digest {
@@ -120,11 +150,37 @@ impl Target for Memory {
             inner.lives += 1;
             let life = inner.objects.get(&manifest.key).map_or(inner.lives, |(life, _)| *life);
             inner.objects.insert(manifest.key.clone(), (life, manifest.body.clone()));
-            Applied { uid: life.to_string(), fingerprint: fingerprint(&manifest.body) }
+            let fingerprint = fingerprint(&manifest.body);
+            Applied { uid: life.to_string(), fingerprint, stamp: Stamp::default() }
         };
         // The power may go when it is done and nobody has heard of it.
         yield_now().await;
         Ok(applied)
+    }
+
+    fn shows_health(&self) -> bool {
+        true
+    }
+
+    async fn inspect(
+        &self,
+        _owner: &Owner,
+        key: &ObjectKey,
+        _version: &str,
+    ) -> Result<Option<Value>, ObjectError> {
+        yield_now().await;
+        let mut inner = self.inner();
+        inner.log.push(format!("inspect {}", key.name));
+        Ok(inner.objects.get(key).map(|(_, body)| {
+            let mut body = body.clone();
+            body["status"] = inner.statuses.get(&key.name).cloned().unwrap_or_default();
+            body
+        }))
+    }
+
+    async fn log_tail(&self, _owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
+        yield_now().await;
+        Ok(self.inner().logs.get(&key.name).cloned().unwrap_or_default())
     }
 
     async fn delete(&self, owner: &Owner, item: &Item) -> Result<Deleted, ObjectError> {
@@ -143,5 +199,27 @@ impl Target for Memory {
         };
         yield_now().await;
         Ok(deleted)
+    }
+
+    async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
+        yield_now().await;
+        let mut inner = self.inner();
+        inner.log.push(format!("read {}", item.key.name));
+        let found = inner.objects.get(&item.key);
+        Ok(found.map(|(life, body)| Whole { sighting: sighting(*life, body), body: body.clone() }))
+    }
+
+    fn follow(&self, kinds: &BTreeSet<Kind>) {
+        self.inner().followed = kinds.iter().map(ToString::to_string).collect();
+    }
+
+    async fn changes(&self) -> Vec<Change> {
+        loop {
+            let changes = std::mem::take(&mut self.inner().changes);
+            if !changes.is_empty() {
+                return changes;
+            }
+            self.told.notified().await;
+        }
     }
 }

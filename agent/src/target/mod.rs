@@ -6,6 +6,7 @@
 //! - [`directory`]: files in a folder.
 //! - `kubernetes`: a Kubernetes cluster, with the feature of that name.
 
+mod change;
 pub mod directory;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
@@ -13,12 +14,16 @@ pub mod kubernetes;
 #[expect(clippy::result_large_err, reason = "the error of the port, in helpers of a test double")]
 pub(crate) mod memory;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 
 use farshore_shared::digest::Digest;
+use serde_json::Value;
 
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
+
+pub use change::{Change, Coverage, Kind, Sighting, Stamp, Whole};
 
 /// The port that every target implements.
 pub trait Target: Send + Sync + 'static {
@@ -57,6 +62,58 @@ pub trait Target: Send + Sync + 'static {
     /// Deletes one listed object: only with the UID that was listed and our mark on it.
     fn delete(&self, owner: &Owner, item: &Item)
     -> impl Future<Output = Result<Deleted, ObjectError>> + Send;
+
+    /// Whether anything can be seen of how objects are. Where it cannot, an object is healthy once it is
+    /// written, and hooks are written like everything else.
+    fn shows_health(&self) -> bool {
+        false
+    }
+
+    /// One whole object, for a judgement of its health; none where nothing lives under its key.
+    fn inspect(
+        &self,
+        owner: &Owner,
+        key: &ObjectKey,
+        version: &str,
+    ) -> impl Future<Output = Result<Option<Value>, ObjectError>> + Send {
+        let _ = (owner, key, version);
+        async { Ok(None) }
+    }
+
+    /// The end of what a Job or a Pod printed last: more than `limit` bytes are of no use.
+    fn log_tail(
+        &self,
+        owner: &Owner,
+        key: &ObjectKey,
+        limit: usize,
+    ) -> impl Future<Output = Result<String, ObjectError>> + Send {
+        let _ = (owner, key, limit);
+        async { Ok(String::new()) }
+    }
+
+    /// Reads one object whole; none if nothing lives under its key.
+    fn read(
+        &self,
+        owner: &Owner,
+        item: &Item,
+    ) -> impl Future<Output = Result<Option<Whole>, ObjectError>> + Send;
+
+    /// Tells of changes of objects of these kinds from now on, and of no others. A kind that was not
+    /// followed before begins with [`Change::Missed`].
+    fn follow(&self, kinds: &BTreeSet<Kind>) {
+        let _ = kinds;
+    }
+
+    /// The next changes, at least one, in the order in which they happened to each object. Cancel-safe.
+    /// It waits for ever on a target that does not tell.
+    fn changes(&self) -> impl Future<Output = Vec<Change>> + Send {
+        std::future::pending()
+    }
+
+    /// How much of what it was asked to follow it does follow.
+    fn coverage(&self) -> Coverage {
+        Coverage::default()
+    }
 }
 
 /// What lives under a key.
@@ -80,6 +137,8 @@ pub struct Applied {
     pub uid: String,
     /// What [`Target::observe`] answers as long as nobody changes what we own.
     pub fingerprint: Digest,
+    /// Which state of the object it left.
+    pub stamp: Stamp,
 }
 
 /// How a deletion ended.

@@ -1,6 +1,7 @@
 //! An API server that the tests of one run share, and a place of its own in it for each test.
 
 mod contract;
+pub(crate) mod kubelet;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -84,7 +85,7 @@ impl Place {
     /// Applies, and lists what was applied.
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Item {
         let applied = self.target.apply(&self.owner, manifest).await;
-        let Applied { uid, fingerprint } = applied.expect("a good manifest");
+        let Applied { uid, fingerprint, .. } = applied.expect("a good manifest");
         Item { uid: Some(uid), fingerprint: Some(fingerprint), ..Item::new(manifest) }
     }
 
@@ -98,6 +99,12 @@ impl Place {
     pub(crate) async fn observe(&self, item: &Item) -> Live {
         let mut live = self.target.observe(&self.owner, std::slice::from_ref(item)).await;
         live.remove(0).expect("the API answers")
+    }
+
+    /// Everybody else's way to the nodes.
+    pub(crate) fn nodes(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Node"), "nodes");
+        Api::all_with(self.client.clone(), &resource)
     }
 
     /// Everybody else's way to the objects of this namespace.
@@ -148,6 +155,11 @@ pub(crate) fn deployment(name: &str) -> Value {
     let pod = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}});
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": pod}})
+}
+
+pub(crate) fn job(name: &str) -> Value {
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a:1"}]}});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": pod}})
 }
 
 /// A definition of the kind `Till` with a schema of about this many bytes.

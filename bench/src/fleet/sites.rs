@@ -148,13 +148,8 @@ impl Sites {
         let held = self.held(number);
         let commit = self.known(number).map_or_else(|| "0".repeat(40), |known| known.commit.clone());
         let service = |name: &str| ServiceStatus {
-            name: name.parse().expect("a name"),
-            commit: commit.clone(),
-            state: ServiceState::Applied,
-            message: String::new(),
             objects: 1,
-            failures: vec![],
-            repairs: 0,
+            ..ServiceStatus::new(name.parse().expect("a name"), &commit, ServiceState::Applied)
         };
         let status = Status {
             cluster: fleet.name(number),

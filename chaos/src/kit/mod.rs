@@ -38,7 +38,7 @@ pub use error::KitError;
 pub use git_http::{GitHttp, GitMode};
 pub use git_repo::GitRepo;
 pub(crate) use git_repo::copy;
-pub use kubernetes::{ApiWrite, AuditMark, Kubernetes};
+pub use kubernetes::{ApiRequest, AuditMark, Kubernetes};
 pub use lambda::Lambda;
 pub use place::{binary, program};
 pub use port::Port;

@@ -36,13 +36,10 @@ fn group() -> Digest {
 fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known {
     let key = SigningKey::from_seed(Secret::from([7; 32])).public().clone();
     let service = |(called, state, message): &(&str, wire::ServiceState, &str)| ServiceStatus {
-        name: name(called),
-        commit: "c".repeat(40),
-        state: *state,
         message: (*message).to_owned(),
         objects: 3,
-        failures: vec![],
         repairs: 1,
+        ..ServiceStatus::new(name(called), &"c".repeat(40), *state)
     };
     let status = Status {
         cluster: name(called),

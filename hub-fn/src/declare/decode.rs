@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
+use super::drift;
 use super::fields::{Fields, Scribe, below, count, exact, items, json_map, pairs, parsed, text};
+use super::health;
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
 use super::mistake::known_words;
 use super::selector::{LabelSelector, Operator, Requirement, Test};
@@ -28,7 +30,7 @@ pub(super) enum Declaration {
     /// A source.
     Source(SourceSpec),
     /// A service.
-    Service(ServiceSpec),
+    Service(Box<ServiceSpec>),
     /// A cluster's labels.
     Cluster(Labels),
 }
@@ -129,7 +131,7 @@ fn service(fields: &mut Fields<'_>, scribe: &mut Scribe<'_>) -> Read {
     let name = name(fields, scribe);
     let spec = fields.demand("spec", "{ source: ..., clusters: ... }", scribe);
     let spec = spec.and_then(|node| service_spec(node, scribe));
-    (name, spec.map(Declaration::Service))
+    (name, spec.map(|spec| Declaration::Service(Box::new(spec))))
 }
 
 fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
@@ -144,8 +146,25 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
     let clusters = spec.demand("clusters", right, scribe).and_then(|node| selector(node, scribe));
     let depends_on = spec.take("dependsOn").map(|node| dependencies(node, scribe)).unwrap_or_default();
     let prune = spec.take("prune").and_then(|node| prune(node, scribe));
+    let health = spec.take("health").map(|node| health::rules(node, scribe)).unwrap_or_default();
+    let timeout = spec.take("timeout").and_then(|node| exact(node, "spec.timeout", scribe));
+    let on_failure = spec.take("onFailure").and_then(|node| health::on_failure(node, scribe));
+    let drift = spec.take("drift").and_then(|node| drift::read(node, scribe));
     spec.close(scribe);
-    Some(ServiceSpec { source: source?, path, renderer, namespace, clusters: clusters?, depends_on, prune })
+    let (source, clusters, on_failure) = (source?, clusters?, on_failure.unwrap_or_default());
+    Some(ServiceSpec {
+        source,
+        path,
+        renderer,
+        namespace,
+        clusters,
+        depends_on,
+        prune,
+        health,
+        timeout,
+        on_failure,
+        drift,
+    })
 }
 
 fn dependencies(node: &Node, scribe: &mut Scribe<'_>) -> Vec<Name> {

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{PruneBudget, Renderer};
+use farshore_shared::wire::{HealthRule, OnFailure, PruneBudget, Renderer};
 
+use super::drift::DriftSpec;
 use super::selector::LabelSelector;
 use super::text::{Branch, FolderPath, GitAddress, Interval};
 
@@ -112,12 +113,24 @@ pub struct ServiceSpec {
     pub namespace: Option<Name>,
     /// The clusters that get it; `{}` is every cluster.
     pub clusters: LabelSelector,
-    /// Services that are applied before it.
+    /// Services that are healthy before it is applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<Name>,
     /// How many of its objects one change may remove; ten and 10% where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prune: Option<PruneBudget>,
+    /// How objects of some kinds are judged; by their conditions where absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<HealthRule>,
+    /// How long a wave may be without progress; five minutes where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Interval>,
+    /// What a site does when a revision is not healthy within that time; `hold` where absent.
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
+    /// What is done when somebody else changes what it owns; it is put back where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftSpec>,
 }
 
 /// Labels of a cluster: they override those of its registration.

@@ -4,17 +4,19 @@
 //! paths and bytes and answers with a [`Reading`], in which every mistake of the whole repository
 //! stands at once.
 //!
-//! - [`kinds`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
+//! - [`kinds`], [`drift`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
 //!   value; the JSON Schemas in `schemas/` are made from them.
 //! - `yaml`: documents into trees that remember lines; `fields` and `decode`: trees into types.
-//! - `reading`: files into a fleet; `check`: what is wrong only between declarations.
+//! - `health`: what a service says of health. `reading`: files into a fleet; `check`: what is wrong only between declarations.
 //! - [`mistake`]: how it is told.
 //! - `folder`: the same for a folder on disk, behind `farshore validate`.
 
 mod check;
 mod decode;
+pub mod drift;
 mod fields;
 mod folder;
+mod health;
 pub mod kinds;
 pub mod mistake;
 mod reading;

@@ -226,7 +226,7 @@ fn place(found: Found, reading: &mut Reading) {
     }
     match declaration {
         Declaration::Source(spec) => drop(fleet.sources.insert(name, Declared { spec, origin })),
-        Declaration::Service(spec) => drop(fleet.services.insert(name, Declared { spec, origin })),
+        Declaration::Service(spec) => drop(fleet.services.insert(name, Declared { spec: *spec, origin })),
         Declaration::Cluster(spec) => drop(fleet.clusters.insert(name, Declared { spec, origin })),
     }
 }

@@ -78,11 +78,28 @@ spec:
   dependsOn: web
   prune: {count: -1, percent: 101}
   prune: {}
+  timeout: 5
+  onFailure: rollback
+  health:
+    - {apiVersion: shop.example/v1, kind: Till, current: ' '}
+    - {kind: Till, ready: 'true'}
 ";
     let reading = read([("apps/shop.yaml", file)]);
     insta::assert_snapshot!(seen(&reading));
     assert!(reading.fleet.is_empty());
     assert_eq!(reading.unreadable, BTreeSet::from(["apps/shop.yaml".to_owned()]));
+}
+
+#[test]
+fn every_mistake_about_drift_is_told_at_once() {
+    let service = |drift: &str| {
+        let head = "apiVersion: farshore.dev/v1alpha1\nkind: Service\nmetadata: {name: a}\n";
+        format!("{head}spec: {{source: fleet, clusters: {{}}, drift: {drift}}}\n")
+    };
+    let options = "{policy: on, except: [{kind: A, names: b, pointers: []}, {name: 1}, {pointers: [spec, '', \
+        /metadata/name, /a~2, /data/x~1y]}], more: 1}";
+    let files = [("a.yaml", service("corect")), ("b.yaml", service("[alert]")), ("c.yaml", service(options))];
+    insta::assert_snapshot!(seen(&read(files)));
 }
 
 #[test]
@@ -225,11 +242,14 @@ fn the_reader_and_the_types_agree_on_what_is_right() {
             "source": "fleet", "path": "x/y", "renderer": {"template": {"values": {"a": [1, 2.5, null, true, "on"]}}},
             "namespace": "n", "clusters": {"matchLabels": {"t": "e"}, "matchExpressions": [
                 {"key": "k", "operator": "NotIn", "values": ["a", "b"]}, {"key": "k", "operator": "Exists"}]},
-            "dependsOn": [], "prune": {"count": 3}}}),
+            "dependsOn": [], "prune": {"count": 3}, "timeout": "10m", "onFailure": "revert", "health": [
+                {"apiVersion": "shop.example/v1", "kind": "Till", "failed": "status.phase == 'Broken'",
+                 "current": "status.phase == 'Open'"}], "drift": {"policy": "alert", "except": [
+                {"kind": "Deployment", "name": "web-*", "pointers": ["/spec/replicas"]}, {"pointers": ["/data/a~1b"]}]}}}),
         json!({"apiVersion": "farshore.dev/v1alpha1", "kind": "Service", "metadata": {"name": "b"},
                "spec": {"source": "fleet", "clusters": {}, "renderer": {"kustomize": {}}}}),
         json!({"apiVersion": "farshore.dev/v1alpha1", "kind": "Service", "metadata": {"name": "c"},
-               "spec": {"source": "fleet", "clusters": {}, "renderer": "template"}}),
+               "spec": {"source": "fleet", "clusters": {}, "renderer": "template", "drift": "ignore"}}),
     ];
     for document in documents {
         let typed: Service = serde_json::from_value(document.clone()).expect("serde reads it");

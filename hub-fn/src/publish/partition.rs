@@ -436,6 +436,10 @@ fn entry(name: &Name, service: &IntentService) -> Option<Value> {
         namespace: spec.namespace.as_ref().map(ToString::to_string),
         depends_on: spec.depends_on.clone(),
         prune: spec.prune.unwrap_or_default(),
+        health: spec.health.clone(),
+        timeout_seconds: spec.timeout.map(|timeout| timeout.duration().as_secs()),
+        on_failure: spec.on_failure,
+        drift: spec.drift.clone().unwrap_or_default().0,
         critical: vec![],
     };
     Some(entry.to_value())

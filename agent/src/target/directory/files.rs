@@ -15,6 +15,7 @@ use super::{Applied, Deleted, Live, ObjectError, Retry, file_name};
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 use crate::render::yaml;
+use crate::target::{Sighting, Stamp, Whole};
 
 /// Which life of a name a file is: a folder does not tell one from the next.
 const UID: &str = "file";
@@ -158,6 +159,21 @@ impl Folder {
         })
     }
 
+    /// A file as a document; one that cannot be read is an empty one.
+    pub(super) fn read(&self, name: &str) -> Result<Option<Whole>, FileError> {
+        let (uid, bytes) = match find(&self.file(name))? {
+            Found::Nothing => return Ok(None),
+            Found::File(bytes) => (UID, bytes),
+            Found::Other(what) => (what, what.into()),
+        };
+        let body = yaml::read(&bytes).into_iter().next().and_then(|(_, body)| body.ok()).unwrap_or_default();
+        let fingerprint = Digest::of(&bytes);
+        Ok(Some(Whole {
+            sighting: Sighting { uid: uid.to_owned(), fingerprint, stamp: Stamp::default() },
+            body,
+        }))
+    }
+
     /// Writes a marked manifest to its file.
     pub(super) fn put(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, FileError> {
         let name = file_name(&manifest.key);
@@ -182,7 +198,7 @@ impl Folder {
         if !matches!(found, Found::File(present) if present == bytes) {
             self.write(&path, &bytes)?;
         }
-        Ok(Applied { uid: UID.to_owned(), fingerprint })
+        Ok(Applied { uid: UID.to_owned(), fingerprint, stamp: Stamp::default() })
     }
 
     /// Removes an object's file, if it is ours by record and by its marks.

@@ -33,8 +33,8 @@ pub(super) async fn apply(
             "it is being deleted and can be applied once that has ended (it waits for: {waits})"
         )));
     }
-    let fingerprint = metadata.fingerprint();
-    Ok(Applied { uid: metadata.uid, fingerprint })
+    let (fingerprint, stamp) = (metadata.fingerprint(), metadata.stamp());
+    Ok(Applied { uid: metadata.uid, fingerprint, stamp })
 }
 
 async fn patch(

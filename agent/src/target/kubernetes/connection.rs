@@ -1,6 +1,10 @@
 //! The way to the API: every request is bounded in time and every answer in bytes.
 
+mod stream;
+mod throttle;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +20,7 @@ use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 
 use super::fault::Fault;
+use throttle::Throttle;
 
 /// The largest answer, in bytes: a page of 500 objects' metadata stays far below it.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
@@ -35,6 +40,13 @@ pub struct Options {
     pub silence: Duration,
     /// The longest time from a request to the end of its answer.
     pub request: Duration,
+    /// The longest time without a byte of an answer that goes on. The API server sends a bookmark about
+    /// once a minute where nothing else happens.
+    pub quiet: Duration,
+    /// The most requests at once, beside those whose answers go on.
+    pub in_flight: usize,
+    /// The most requests a second; none: as many as the API server takes.
+    pub per_second: Option<u32>,
     /// The longest time until a Namespace or a `CustomResourceDefinition` that was applied can be used.
     pub usable: Duration,
 }
@@ -46,6 +58,9 @@ impl Default for Options {
             // An admission webhook may take 30 s.
             silence: Duration::from_secs(35),
             request: Duration::from_secs(60),
+            quiet: Duration::from_secs(150),
+            in_flight: 32,
+            per_second: None,
             usable: Duration::from_secs(30),
         }
     }
@@ -89,6 +104,8 @@ pub(super) struct Request {
     accept: &'static str,
     content_type: &'static str,
     body: Bytes,
+    /// The largest answer, in bytes.
+    limit: usize,
 }
 
 /// The answer as a whole object.
@@ -113,6 +130,11 @@ impl Request {
     /// Reads the metadata of many objects.
     pub(super) fn list_metadata(target: String) -> Self {
         Self::new(Method::GET, target, METADATA_LIST)
+    }
+
+    /// Hears of changes, with the metadata of what changed.
+    pub(super) fn watch_metadata(target: String) -> Self {
+        Self::new(Method::GET, target, METADATA)
     }
 
     /// Creates an object.
@@ -142,8 +164,14 @@ impl Request {
         self
     }
 
+    /// Takes no larger answer than this, in bytes.
+    pub(super) fn at_most(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
     fn new(method: Method, target: String, accept: &'static str) -> Self {
-        Self { method, target, accept, content_type: "", body: Bytes::new() }
+        Self { method, target, accept, content_type: "", body: Bytes::new(), limit: ANSWER_LIMIT }
     }
 
     fn to_http(&self) -> Result<http::Request<Body>, http::Error> {
@@ -162,6 +190,9 @@ impl Request {
 #[derive(Clone)]
 pub(super) struct Connection {
     client: Client,
+    /// For answers that go on: they may be silent for longer.
+    streaming: Client,
+    throttle: Arc<Throttle>,
     url: String,
     options: Options,
 }
@@ -179,10 +210,13 @@ impl Connection {
         let agent = concat!("farshore-agent/", env!("CARGO_PKG_VERSION"));
         config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
         let url = config.cluster_url.to_string();
-        match Client::try_from(config) {
-            Ok(client) => Ok(Self { client, url, options }),
-            Err(source) => Err(ConnectError::Client { url, source: Box::new(source) }),
-        }
+        let unusable = |source| ConnectError::Client { url: url.clone(), source: Box::new(source) };
+        let mut patient = config.clone();
+        patient.read_timeout = None;
+        let streaming = Client::try_from(patient).map_err(unusable)?;
+        let client = Client::try_from(config).map_err(unusable)?;
+        let throttle = Arc::new(Throttle::new(options.in_flight, options.per_second));
+        Ok(Self { client, streaming, throttle, url, options })
     }
 
     /// The API's address.
@@ -225,15 +259,21 @@ impl Connection {
     }
 
     async fn once(&self, request: &Request) -> Result<Bytes, Fault> {
+        let _turn = self.throttle.turn().await;
+        let body = self.begun(&self.client, request).await?;
+        Ok(Limited::new(body, request.limit).collect().await.map_err(Fault::Cut)?.to_bytes())
+    }
+
+    /// Sends a request and returns when its answer begins, unless that is a refusal.
+    async fn begun(&self, client: &Client, request: &Request) -> Result<Body, Fault> {
         let request =
             request.to_http().map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
-        let response = self.client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
+        let response = client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
         let (head, body) = response.into_parts();
-        let limit = if head.status.is_success() { ANSWER_LIMIT } else { REFUSAL_LIMIT };
-        let body = Limited::new(body, limit).collect().await.map_err(Fault::Cut)?.to_bytes();
         if head.status.is_success() {
             return Ok(body);
         }
+        let body = Limited::new(body, REFUSAL_LIMIT).collect().await.map_err(Fault::Cut)?.to_bytes();
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         Err(Fault::Refused(Box::new(refusal(head.status, after, &body))))
     }

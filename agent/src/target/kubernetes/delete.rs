@@ -96,6 +96,7 @@ mod tests {
             applied: None,
             fingerprint: None,
             revision: None,
+            proven: false,
         };
         let marked: Metadata = serde_json::from_value(json!({
             "uid": "1", "labels": {SERVICE_LABEL: "web"}, "annotations": {CLUSTER_ANNOTATION: "shop-7"}

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::discovery::{Discovery, GroupVersion, Resource, Scope};
 use super::fault::{Complaint, Fault};
+use super::secret;
 use crate::object::Manifest;
 use crate::target::ObjectError;
 
@@ -67,6 +68,7 @@ fn in_place(mut manifest: Manifest, scope: Scope, default_namespace: &str) -> Ma
         (Scope::Namespaced, None) => manifest.set_namespace(Some(default_namespace)),
         (Scope::Cluster, _) => manifest.set_namespace(None),
     }
+    secret::settle(&mut manifest);
     manifest
 }
 

@@ -7,7 +7,7 @@ use farshore_shared::digest::{Digest, Hasher};
 use serde::{Deserialize, Deserializer};
 
 use crate::object::{CLUSTER_ANNOTATION, FIELD_MANAGER, Owner, SERVICE_LABEL};
-use crate::target::Live;
+use crate::target::{Live, Sighting, Stamp};
 
 /// An object without its body, as `PartialObjectMetadata` shows it; other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -28,6 +28,12 @@ pub(super) struct Metadata {
     /// Which life of the name this is.
     #[serde(default)]
     pub(super) uid: String,
+    /// Which state of the object this is; a text, in which every API server writes a number.
+    #[serde(default)]
+    pub(super) resource_version: String,
+    /// Counts the changes of what is desired, for kinds that have it.
+    #[serde(default)]
+    generation: u64,
     /// When the deletion of this object was asked for.
     pub(super) deletion_timestamp: Option<String>,
     /// Who has to act before a deletion ends.
@@ -97,6 +103,17 @@ impl Metadata {
             entry.fields_v1.feed(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// Which state of the object this is.
+    pub(super) fn stamp(&self) -> Stamp {
+        Stamp { version: self.resource_version.parse().unwrap_or(0), generation: self.generation }
+    }
+
+    /// What the port calls this.
+    pub(super) fn sighting(self) -> Sighting {
+        let (fingerprint, stamp) = (self.fingerprint(), self.stamp());
+        Sighting { uid: self.uid, fingerprint, stamp }
     }
 
     /// What the port calls this.

@@ -1,39 +1,46 @@
 //! A Kubernetes cluster as a target.
 //!
 //! Objects are applied by the server under the field manager `farshore`, read as metadata only, and
-//! deleted only with the UID that was listed and our marks on them. The client's own task, which
-//! hands requests to its connections, is the only one that is spawned here; it ends with the last
-//! clone of [`Kubernetes`].
+//! deleted only with the UID that was listed and our marks on them. Tasks: the client's own, which hands
+//! requests to its connections, and one per watched kind; they end with the last clone of [`Kubernetes`].
 //!
 //! - `connection`: the way to the API, bounded in time and bytes; `path`: addresses in it.
 //! - `discovery`: which kinds are served; `locate`: where a manifest belongs.
 //! - `observe`, `apply`, `delete`: what the port asks for; `usable`: what others need first.
+//! - `inspect`: whole objects, one at a time, while their health is waited for.
 //! - `metadata`: what is read of an object, and its fingerprint; `fault`: what a person is told.
+//! - `watch`: what happens in the cluster, without asking; `read`: a whole object.
 
 mod apply;
 mod connection;
 mod delete;
 mod discovery;
 mod fault;
+mod inspect;
 mod locate;
 mod metadata;
 mod observe;
 mod path;
+mod read;
+mod secret;
 mod usable;
+mod watch;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 pub use connection::{ConnectError, Options};
 use connection::{Connection, Request};
 use discovery::Discovery;
+use watch::Watches;
 
-use super::{Applied, Deleted, Live, ObjectError, Target, Unreachable};
+use super::{Applied, Change, Coverage, Deleted, Kind, Live, ObjectError, Target, Unreachable, Whole};
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 
@@ -49,6 +56,7 @@ const ROLES_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Kubernetes {
     connection: Connection,
     discovery: Discovery,
+    watches: Watches,
     active_namespaces: Arc<Mutex<HashMap<String, Instant>>>,
     hidden: Arc<Mutex<Hidden>>,
 }
@@ -70,7 +78,9 @@ impl Kubernetes {
     pub async fn connect(kubeconfig: Option<&Path>, options: Options) -> Result<Self, ConnectError> {
         let connection = Connection::open(kubeconfig, options).await?;
         let discovery = Discovery::new(connection.clone());
-        Ok(Self { connection, discovery, active_namespaces: Arc::default(), hidden: Arc::default() })
+        let watches = Watches::new(connection.clone(), discovery.clone());
+        let (active_namespaces, hidden) = (Arc::default(), Arc::default());
+        Ok(Self { connection, discovery, watches, active_namespaces, hidden })
     }
 
     /// The API server's address.
@@ -177,6 +187,41 @@ impl Target for Kubernetes {
         }
         let deleted = delete::delete(&self.connection, &self.discovery, owner, item).await;
         deleted.map_err(|complaint| complaint.about(&item.key))
+    }
+
+    fn shows_health(&self) -> bool {
+        true
+    }
+
+    async fn inspect(
+        &self,
+        _owner: &Owner,
+        key: &ObjectKey,
+        version: &str,
+    ) -> Result<Option<Value>, ObjectError> {
+        let seen = inspect::object(&self.connection, &self.discovery, key, version).await;
+        seen.map_err(|complaint| complaint.about(key))
+    }
+
+    async fn log_tail(&self, _owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
+        inspect::log_tail(&self.connection, key).await.map_err(|complaint| complaint.about(key))
+    }
+
+    async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
+        let read = read::read(&self.connection, &self.discovery, item).await;
+        read.map_err(|complaint| complaint.about(&item.key))
+    }
+
+    fn follow(&self, kinds: &BTreeSet<Kind>) {
+        self.watches.follow(kinds);
+    }
+
+    async fn changes(&self) -> Vec<Change> {
+        self.watches.changes().await
+    }
+
+    fn coverage(&self) -> Coverage {
+        self.watches.coverage()
     }
 }
 

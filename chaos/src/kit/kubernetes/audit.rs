@@ -1,4 +1,4 @@
-//! What the API server was asked to write, from its audit log.
+//! What the API server was asked for, from its audit log.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::kit::KitError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditMark(u64);
 
-/// One write that a client asked the API server for.
+/// One request of a client to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiWrite {
-    /// `create`, `update`, `patch`, `delete` or `deletecollection`.
+pub struct ApiRequest {
+    /// `create`, `update`, `patch`, `delete` or `deletecollection` of a write; `get`, `list` or `watch` of a read.
     pub verb: String,
     /// The path and query asked for.
     pub uri: String,
@@ -36,7 +36,6 @@ pub(super) fn policy() -> String {
         "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
         "rules": [
             { "level": "None", "users": OWN_USERS },
-            { "level": "None", "verbs": ["get", "list", "watch"] },
             { "level": "None", "resources": [
                 { "group": "authentication.k8s.io" }, { "group": "authorization.k8s.io" }
             ] },
@@ -51,22 +50,37 @@ pub(super) fn mark(log: &Path) -> Result<AuditMark, KitError> {
     Ok(AuditMark(length))
 }
 
-pub(super) fn writes_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiWrite>, KitError> {
+/// What reads, and changes nothing.
+const READS: [&str; 3] = ["get", "list", "watch"];
+
+pub(super) fn writes_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
+    let mut requests = requests_since(log, mark)?;
+    requests.retain(|request| !READS.contains(&request.verb.as_str()));
+    Ok(requests)
+}
+
+pub(super) fn reads_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
+    let mut requests = requests_since(log, mark)?;
+    requests.retain(|request| READS.contains(&request.verb.as_str()));
+    Ok(requests)
+}
+
+fn requests_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
     let mut text = String::new();
     let mut file = std::fs::File::open(log).map_err(KitError::io("reading the audit log", log))?;
     file.seek(SeekFrom::Start(mark.0))
         .and_then(|_place| file.read_to_string(&mut text))
         .map_err(KitError::io("reading the audit log", log))?;
-    text.lines().map(write).collect()
+    text.lines().map(request).collect()
 }
 
-fn write(line: &str) -> Result<ApiWrite, KitError> {
+fn request(line: &str) -> Result<ApiRequest, KitError> {
     let event: Value = serde_json::from_str(line).map_err(|error| KitError::Answer {
         what: format!("the audit log for an event ({error})"),
         answer: line.to_owned(),
     })?;
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
-    Ok(ApiWrite {
+    Ok(ApiRequest {
         verb: text("/verb"),
         uri: text("/requestURI"),
         user: text("/user/username"),
@@ -87,5 +101,6 @@ mod tests {
         std::fs::write(log.path(), event("/old") + &event("/new")).expect("the file can be written");
         let writes = writes_since(log.path(), mark).expect("the events are well formed");
         assert_eq!(writes.iter().map(|write| write.uri.as_str()).collect::<Vec<_>>(), ["/new"]);
+        assert_eq!(reads_since(log.path(), mark).expect("the events are well formed"), []);
     }
 }

@@ -1,6 +1,7 @@
 //! A Kubernetes API: etcd and kube-apiserver, and the controllers where a test asks for them. There are no nodes.
 
 mod audit;
+mod available;
 mod credentials;
 
 use std::io::Write;
@@ -14,7 +15,7 @@ use self::credentials::Credentials;
 use super::leash::Leashed;
 use super::{KitError, Port, program};
 
-pub use self::audit::{ApiWrite, AuditMark};
+pub use self::audit::{ApiRequest, AuditMark};
 
 /// Measured 4 s on two idle cores; generous, because tests share them.
 const READY_WITHIN: Duration = Duration::from_secs(90);
@@ -28,7 +29,7 @@ pub struct Kubernetes {
     controllers: Option<Leashed>,
     api: Option<Leashed>,
     // Ended after the API server, which complains for seconds when its store goes first.
-    _etcd: Leashed,
+    etcd: Option<Leashed>,
     etcd_port: Port,
     api_port: Port,
     with: Controllers,
@@ -104,13 +105,37 @@ impl Kubernetes {
     ///
     /// # Errors
     /// When the log cannot be read.
-    pub fn audit_writes_since(&self, mark: AuditMark) -> Result<Vec<ApiWrite>, KitError> {
+    pub fn audit_writes_since(&self, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
         audit::writes_since(&self.audit_log(), mark)
+    }
+
+    /// The reads that clients asked for since `mark`, as [`Kubernetes::audit_writes_since`] has the writes.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn audit_reads_since(&self, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
+        audit::reads_since(&self.audit_log(), mark)
     }
 
     /// Kills the API server; its store stays.
     pub fn stop_api(&mut self) {
         self.api = None;
+    }
+
+    /// Kills the API server and its store, in the middle of whatever they do.
+    pub fn stop_all(&mut self) {
+        self.etcd = None;
+        self.api = None;
+    }
+
+    /// Starts the store and the API server again, with what the store holds.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::start`].
+    pub async fn start_all(&mut self) -> Result<(), KitError> {
+        self.stop_all();
+        self.etcd = Some(start_etcd(self.folder.path(), &self.etcd_port)?);
+        self.start_api().await
     }
 
     /// Starts the API server again, on the same port, with what its store holds.
@@ -149,7 +174,7 @@ impl Kubernetes {
         let mut kubernetes = Self {
             controllers: None,
             api: None,
-            _etcd: etcd,
+            etcd: Some(etcd),
             etcd_port,
             api_port,
             with,

@@ -1,0 +1,347 @@
+//! A target as one service sees it: what its policy lets be looks untouched, and what others may change
+//! is left to them.
+//!
+//! Whoever plans and applies through it need not know of drift: an object that was changed and is to be
+//! put back looks changed, one that is to be let be looks as it was applied.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farshore_shared::clock;
+use farshore_shared::names::Name;
+use farshore_shared::wire::{DriftAction, DriftPolicy, DriftRule, ObjectDrift};
+use futures::{StreamExt as _, stream};
+use serde_json::Value;
+use tracing::{info, warn};
+
+use super::Shared;
+use super::examine::{Found, examine, leave_to_others};
+use super::fight::Turn;
+use super::journal::FIELDS_TOLD;
+use crate::object::{Manifest, ObjectKey, Owner};
+use crate::plan::Item;
+use crate::store::{Found as Stored, Store};
+use crate::target::{Applied, Deleted, Live, ObjectError, Sighting, Target, Unreachable, Whole};
+
+/// The most characters of a field that is told of.
+const FIELD_LIMIT: usize = 200;
+/// How many objects are looked at at a time.
+const CONCURRENT_LOOKS: usize = 8;
+/// The most objects that are looked at to say what was changed in them. When more are changed at once,
+/// as when a store was restored, the rest is put back without asking.
+const LOOKS_LIMIT: usize = 256;
+
+/// A target as one service sees it.
+pub struct Guarded<T> {
+    target: Arc<T>,
+    store: Arc<Store>,
+    shared: Arc<Shared>,
+    service: Name,
+    rule: Arc<DriftRule>,
+    /// What was observed a moment ago, for whoever observes next.
+    observed: Mutex<Option<(Vec<ObjectKey>, Vec<Result<Live, ObjectError>>)>>,
+    /// What is about to be put back.
+    suspects: Mutex<BTreeMap<ObjectKey, ObjectDrift>>,
+}
+
+/// What is to be done about an object that looks changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judged {
+    /// Put it back.
+    PutBack,
+    /// Let it be; as it is now, if it is there.
+    LetBe(Option<Sighting>),
+    /// It is as it was applied, as far as it is ours.
+    AsApplied(Sighting),
+}
+
+impl<T: Target> Guarded<T> {
+    /// The target as a service sees it that says this about drift.
+    #[must_use]
+    pub fn new(
+        target: Arc<T>,
+        store: Arc<Store>,
+        shared: Arc<Shared>,
+        service: &Name,
+        rule: &DriftRule,
+    ) -> Self {
+        let rule = shared.state().say(service, rule);
+        let (observed, suspects) = (Mutex::default(), Mutex::default());
+        Self { target, store, shared, service: service.clone(), rule, observed, suspects }
+    }
+
+    /// Observes, for itself and for whoever observes the same items next.
+    pub async fn look(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
+        let live = self.judged(owner, items).await;
+        let keys = items.iter().map(|item| item.key.clone()).collect();
+        *self.observed.lock().unwrap_or_else(PoisonError::into_inner) = Some((keys, live.clone()));
+        live
+    }
+
+    /// Reads an object that looks changed, and says what to do about it. Without the manifest that was
+    /// applied nothing can be compared, and it is put back.
+    ///
+    /// # Errors
+    /// What the target says.
+    pub async fn judge(
+        &self,
+        owner: &Owner,
+        item: &Item,
+        manifest: Option<&Manifest>,
+    ) -> Result<Judged, ObjectError> {
+        let Some(whole) = self.target.read(owner, item).await? else {
+            return Ok(self.answer(&item.key, None, String::new(), vec![]));
+        };
+        let Whole { sighting, body } = whole;
+        let Some(manifest) = manifest else { return Ok(Judged::PutBack) };
+        let key = &item.key;
+        let exceptions = self.rule.exceptions(&key.group, &key.kind, &key.name);
+        let examined = examine(&manifest.body, &body, &exceptions);
+        Ok(match examined.found {
+            Found::AsApplied => {
+                self.shared.state().journal.is_well(&self.service, &key.to_string());
+                Judged::AsApplied(sighting)
+            }
+            Found::Disowned(_) if self.rule.policy != DriftPolicy::Correct => Judged::LetBe(Some(sighting)),
+            Found::Disowned(fields) | Found::Changed(fields) => {
+                self.answer(key, Some(sighting), examined.manager, fields)
+            }
+            Found::Going => self.answer(key, Some(sighting), String::new(), vec![]),
+        })
+    }
+
+    /// What the service's policy says about an object that was changed.
+    fn answer(
+        &self,
+        key: &ObjectKey,
+        sighting: Option<Sighting>,
+        manager: String,
+        mut fields: Vec<String>,
+    ) -> Judged {
+        fields.truncate(FIELDS_TOLD);
+        fields.iter_mut().for_each(|field| *field = shortened(field));
+        let (object, at) = (key.to_string(), clock::now());
+        let mut drift = ObjectDrift { object, manager, at, fields, action: DriftAction::Corrected };
+        let (mut state, now) = (self.shared.state(), self.shared.now());
+        match self.rule.policy {
+            DriftPolicy::Ignore => return Judged::LetBe(sighting),
+            DriftPolicy::Alert => drift.action = DriftAction::Reported,
+            DriftPolicy::Correct => match state.fights.turn(key, &drift.manager, now) {
+                Turn::Repair => {
+                    let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+                    suspects.insert(key.clone(), drift);
+                    return Judged::PutBack;
+                }
+                Turn::Wait(until) => {
+                    let (times, pause) = (state.fights.repairs(key), until.saturating_sub(now).as_secs());
+                    warn!(
+                        service = %self.service, object = %key, manager = drift.manager,
+                        "changed again after {times} repairs: it is left so for {pause} s"
+                    );
+                    drift.action = DriftAction::Damped;
+                }
+            },
+        }
+        state.journal.found(&self.service, drift);
+        Judged::LetBe(sighting)
+    }
+
+    /// What lives under the items' keys, with what is let be as if it were untouched.
+    async fn judged(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
+        let mut live = self.target.observe(owner, items).await;
+        let mut suspects = self.suspects_among(items, &live);
+        suspects.retain(|place| {
+            let is_let_be = self.is_let_be(&items[*place], &live[*place]);
+            if is_let_be {
+                self.let_be(&mut live, items, *place, None);
+            }
+            !is_let_be
+        });
+        let (looked_at, rest) = suspects.split_at(suspects.len().min(LOOKS_LIMIT));
+        if !suspects.is_empty() {
+            let keys = looked_at.iter().map(|place| items[*place].key.clone()).collect();
+            let applied = self.applied(keys, items).await;
+            let judging = looked_at.iter().map(|place| {
+                let item = &items[*place];
+                let manifest = applied.get(&item.key);
+                async move { (*place, self.judge(owner, item, manifest).await) }
+            });
+            let judging: Vec<_> = judging.collect();
+            let judged: Vec<_> = stream::iter(judging).buffer_unordered(CONCURRENT_LOOKS).collect().await;
+            for (place, judged) in judged {
+                match judged {
+                    Ok(Judged::PutBack) => {}
+                    Ok(Judged::AsApplied(sighting)) => self.let_be(&mut live, items, place, Some(&sighting)),
+                    Ok(Judged::LetBe(sighting)) => self.let_be(&mut live, items, place, sighting.as_ref()),
+                    Err(error) => live[place] = Err(error),
+                }
+            }
+        }
+        if self.rule.policy != DriftPolicy::Correct {
+            for place in rest {
+                self.let_be(&mut live, items, *place, None);
+            }
+        }
+        live
+    }
+
+    /// The places of items that were applied and do not look so any more.
+    fn suspects_among(&self, items: &[Item], live: &[Result<Live, ObjectError>]) -> Vec<usize> {
+        let mut suspects = vec![];
+        let standing = self.shared.state().journal.is_standing(&self.service);
+        for (place, (item, live)) in items.iter().zip(live).enumerate() {
+            let (Ok(live), Some(_)) = (live, &item.applied) else { continue };
+            if Some(live) != as_recorded(item).as_ref() {
+                suspects.push(place);
+            } else if standing {
+                self.shared.state().journal.is_well(&self.service, &item.key.to_string());
+            }
+        }
+        suspects
+    }
+
+    /// Whether nothing is asked of an object that looks changed: nobody cares, or it was looked at before.
+    fn is_let_be(&self, item: &Item, live: &Result<Live, ObjectError>) -> bool {
+        let known = match live {
+            Ok(Live::Present { fingerprint, .. }) => {
+                self.shared.state().memory.is_let_be(&item.key, fingerprint)
+            }
+            Ok(Live::Absent) | Err(_) => false,
+        };
+        known || self.rule.policy == DriftPolicy::Ignore
+    }
+
+    fn let_be(
+        &self,
+        live: &mut [Result<Live, ObjectError>],
+        items: &[Item],
+        place: usize,
+        sighting: Option<&Sighting>,
+    ) {
+        let item = &items[place];
+        if let Some(sighting) = sighting {
+            self.shared.state().memory.let_be(&item.key, &sighting.fingerprint);
+        }
+        if let Some(recorded) = as_recorded(item) {
+            live[place] = Ok(recorded);
+        }
+    }
+
+    /// What was applied of these objects, where it is still here.
+    pub(super) async fn applied(
+        &self,
+        keys: BTreeSet<ObjectKey>,
+        items: &[Item],
+    ) -> BTreeMap<ObjectKey, Manifest> {
+        let applied: BTreeMap<ObjectKey, _> =
+            items.iter().filter_map(|item| Some((item.key.clone(), item.applied?))).collect();
+        let (renders, service) = (self.store.renders(), self.service.clone());
+        let picked = tokio::task::spawn_blocking(move || renders.pick(&service, Some(&keys))).await;
+        let manifests = match picked {
+            Ok(Ok(Stored::Good(manifests))) => manifests,
+            // Whatever is wrong with it, the next pass makes it again.
+            Ok(Ok(Stored::Absent | Stored::Corrupt(_)) | Err(_)) | Err(_) => vec![],
+        };
+        let are =
+            manifests.into_iter().filter(|manifest| applied.get(&manifest.key) == Some(&manifest.digest()));
+        are.map(|manifest| (manifest.key.clone(), manifest)).collect()
+    }
+
+    /// Keeps what an apply left behind, and tells of it if it was a repair.
+    fn note(&self, manifest: &Manifest, applied: &Applied) {
+        let Applied { uid, fingerprint, stamp } = applied.clone();
+        let (mut state, now) = (self.shared.state(), self.shared.now());
+        state.memory.wrote(&self.service, &manifest.key, &Sighting { uid, fingerprint, stamp }, now);
+        let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(drift) = suspects.remove(&manifest.key) {
+            info!(
+                service = %self.service, object = %manifest.key, manager = drift.manager,
+                fields = drift.fields.join(" "), "put back what somebody changed"
+            );
+            state.fights.repaired(&self.service, &manifest.key, &drift.manager, now);
+            state.journal.found(&self.service, drift);
+        }
+    }
+}
+
+/// The beginning of a long pointer.
+fn shortened(field: &str) -> String {
+    match field.char_indices().nth(FIELD_LIMIT) {
+        None => field.to_owned(),
+        Some((end, _)) => format!("{}...", &field[..end]),
+    }
+}
+
+/// What the target showed after the item was applied.
+fn as_recorded(item: &Item) -> Option<Live> {
+    Some(Live::Present { uid: item.uid.clone()?, fingerprint: item.fingerprint? })
+}
+
+impl<T: Target> Target for Guarded<T> {
+    async fn ready(&self) -> Result<(), Unreachable> {
+        self.target.ready().await
+    }
+
+    async fn locate(
+        &self,
+        manifests: Vec<Manifest>,
+        default_namespace: Option<&str>,
+    ) -> Vec<Result<Manifest, ObjectError>> {
+        self.target.locate(manifests, default_namespace).await
+    }
+
+    async fn observe(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
+        let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match observed.filter(|(keys, _)| keys.iter().eq(items.iter().map(|item| &item.key))) {
+            Some((_, observed)) => observed,
+            None => self.judged(owner, items).await,
+        }
+    }
+
+    async fn ensure_namespace(&self, name: &str) -> Result<(), ObjectError> {
+        self.target.ensure_namespace(name).await
+    }
+
+    async fn apply(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
+        let key = &manifest.key;
+        let exceptions = self.rule.exceptions(&key.group, &key.kind, &key.name);
+        let mut said = Cow::Borrowed(manifest);
+        if !exceptions.is_empty()
+            && let Some(whole) = self.target.read(owner, &Item::new(manifest)).await?
+        {
+            let said = said.to_mut();
+            leave_to_others(&mut said.body, &whole.body, &exceptions);
+            // Whatever may be changed, the marks are not left to others.
+            said.mark(owner);
+        }
+        let applied = self.target.apply(owner, &said).await?;
+        self.note(manifest, &applied);
+        Ok(applied)
+    }
+
+    async fn delete(&self, owner: &Owner, item: &Item) -> Result<Deleted, ObjectError> {
+        self.target.delete(owner, item).await
+    }
+
+    async fn read(&self, owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
+        self.target.read(owner, item).await
+    }
+
+    fn shows_health(&self) -> bool {
+        self.target.shows_health()
+    }
+
+    async fn inspect(
+        &self,
+        owner: &Owner,
+        key: &ObjectKey,
+        version: &str,
+    ) -> Result<Option<Value>, ObjectError> {
+        self.target.inspect(owner, key, version).await
+    }
+
+    async fn log_tail(&self, owner: &Owner, key: &ObjectKey, limit: usize) -> Result<String, ObjectError> {
+        self.target.log_tail(owner, key, limit).await
+    }
+}

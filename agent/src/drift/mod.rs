@@ -1,0 +1,157 @@
+//! Drift: somebody else changes what a service owns. How that is noticed, judged and put back.
+//!
+//! ```text
+//! target tells of a change -> memory (whose? our own write?) -> mender: one GET -> examine -> one apply
+//! sweep observes all        -> guard: what looks changed     ->           one GET -> examine -> plan
+//! ```
+//!
+//! Pure, and tested as such:
+//! - [`memory`]: a compact record per object, and whether a change asks for a look.
+//! - [`fields`]: who owns which fields; [`compare`]: what differs from the manifest; [`quantity`]: amounts.
+//! - [`examine`]: whether it is drift, and whose.
+//! - [`fight`]: when somebody changes it back time and again.
+//! - [`journal`]: what is told.
+//!
+//! What acts on it: [`guard`], a target that knows what a service says about drift, and [`mender`], the
+//! task that hears changes. [`Shared`] is what the mender and the reconciler both know.
+
+pub mod compare;
+pub mod examine;
+pub mod fields;
+pub mod fight;
+pub mod guard;
+pub mod journal;
+pub mod memory;
+pub mod mender;
+pub mod quantity;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farshore_shared::names::Name;
+use farshore_shared::wire::DriftRule;
+use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use crate::plan::Inventory;
+use crate::target::Kind;
+use fight::Fights;
+use journal::Journal;
+use memory::Memory;
+
+/// What is known of drift at this site.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The objects that are in place.
+    pub memory: Memory,
+    /// The objects that were put back lately.
+    pub fights: Fights,
+    /// What is told.
+    pub journal: Journal,
+    rules: BTreeMap<Name, Arc<DriftRule>>,
+    kinds: BTreeMap<Name, BTreeSet<Kind>>,
+}
+
+/// What the reconciler and the mender both know. Whoever works on a service has its turn.
+#[derive(Debug)]
+pub struct Shared {
+    state: Mutex<State>,
+    turns: Mutex<BTreeMap<Name, Arc<Turns<()>>>>,
+    began: Instant,
+    look: Notify,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let (state, turns, look) = (Mutex::default(), Mutex::default(), Notify::new());
+        Self { state, turns, began: Instant::now(), look }
+    }
+}
+
+impl Shared {
+    /// What is known. It is never held while something is waited for.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time since this was made: what everything in [`State`] counts by.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The moment of such a time.
+    #[must_use]
+    pub fn at(&self, time: Duration) -> Instant {
+        self.began + time
+    }
+
+    /// Waits until nobody else works on a service.
+    pub async fn turn(&self, service: &Name) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry(service.clone()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    /// Asks the reconciler to look at everything soon.
+    pub fn ask_for_a_look(&self) {
+        self.look.notify_one();
+    }
+
+    /// Returns when that was asked for.
+    pub async fn asked_for_a_look(&self) {
+        self.look.notified().await;
+    }
+}
+
+impl State {
+    /// What a service says about drift, as far as it was heard.
+    #[must_use]
+    pub fn rule(&self, service: &Name) -> Option<Arc<DriftRule>> {
+        self.rules.get(service).cloned()
+    }
+
+    /// A service says something about drift. What was let be by another word is looked at again.
+    pub fn say(&mut self, service: &Name, rule: &DriftRule) -> Arc<DriftRule> {
+        if let Some(known) = self.rules.get(service).filter(|known| ***known == *rule) {
+            return Arc::clone(known);
+        }
+        self.memory.forget_let_be(service);
+        self.journal.all_well(service);
+        let rule = Arc::new(rule.clone());
+        self.rules.insert(service.clone(), Arc::clone(&rule));
+        rule
+    }
+
+    /// Learns what is in place of a service, as far as it is not known.
+    pub fn learn(&mut self, service: &Name, inventory: &Inventory) {
+        self.memory.learn(service, inventory);
+        self.kinds.entry(service.clone()).or_insert_with(|| Kind::of_items(&inventory.items));
+    }
+
+    /// Replaces what is known to be in place of a service.
+    pub fn replace(&mut self, service: &Name, inventory: &Inventory) {
+        self.memory.replace(service, inventory);
+        if inventory.items.is_empty() {
+            self.kinds.remove(service);
+        } else {
+            self.kinds.insert(service.clone(), Kind::of_items(&inventory.items));
+        }
+    }
+
+    /// A service is gone.
+    pub fn forget(&mut self, service: &Name) {
+        self.replace(service, &Inventory::default());
+        self.journal.forget(service);
+        self.rules.remove(service);
+    }
+
+    /// The kinds that are in place.
+    #[must_use]
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        self.kinds.values().flatten().cloned().collect()
+    }
+}
