@@ -2,7 +2,7 @@
 //!
 //! Hyper bounds the time for the headers of an HTTP/1.1 request with a timer for each, which costs a tenth
 //! of a poll, and nothing else: not how long a peer may be silent after its handshake, nor how long it may
-//! leave an answer unread. Here all three are counters that [`crate::lines`] looks at now and then.
+//! leave an answer unread. Here all three are counters that the server looks at now and then.
 
 use std::pin::Pin;
 use std::sync::Arc;

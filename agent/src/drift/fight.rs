@@ -247,7 +247,7 @@ mod tests {
         let many = |second: u64| names[usize::try_from(second % 10).expect("small")];
         assert_eq!(played(&mut fights, many, 30).len(), 30);
         let mut fights = Fights::default();
-        let two = |second: u64| if second % 2 == 0 { "one" } else { "other" };
+        let two = |second: u64| if second.is_multiple_of(2) { "one" } else { "other" };
         assert_eq!(played(&mut fights, two, 40).len(), 10, "two that take turns are a fight all the same");
     }
 

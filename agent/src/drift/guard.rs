@@ -32,6 +32,9 @@ const CONCURRENT_LOOKS: usize = 8;
 /// as when a store was restored, the rest is put back without asking.
 const LOOKS_LIMIT: usize = 256;
 
+/// What was looked at, and what was seen of each.
+type Observed = (Vec<ObjectKey>, Vec<Result<Live, ObjectError>>);
+
 /// A target as one service sees it.
 pub struct Guarded<T> {
     target: Arc<T>,
@@ -40,7 +43,7 @@ pub struct Guarded<T> {
     service: Name,
     rule: Arc<DriftRule>,
     /// What was observed a moment ago, for whoever observes next.
-    observed: Mutex<Option<(Vec<ObjectKey>, Vec<Result<Live, ObjectError>>)>>,
+    observed: Mutex<Option<Observed>>,
     /// What is about to be put back.
     suspects: Mutex<BTreeMap<ObjectKey, ObjectDrift>>,
 }
