@@ -38,7 +38,7 @@ pub(crate) fn object(number: usize) -> String {
 pub(crate) struct Cluster {
     // In the order in which they are dropped.
     pub(crate) site: Site,
-    world: World,
+    pub(crate) world: World,
     pub(crate) kubernetes: Kubernetes,
 }
 
@@ -64,15 +64,26 @@ impl Cluster {
         let files: Vec<(&str, &str)> =
             files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let world = World::on_disk(NAME, &files).await?;
-        let site = world.fleet.site(NAME, &world.hub.address(), Target::Kubernetes(kubeconfig))?;
-        let mut site = site.option("--poll=2m").without("--sweep");
-        site.start().await?;
-        let cluster = Self { site, world, kubernetes };
+        let mut cluster = Self::of(world, kubernetes, kubeconfig)?;
+        cluster.site.start().await?;
         cluster.until_applied(objects).await?;
         Ok(cluster)
     }
 
-    async fn until_applied(&self, objects: usize) -> Result<(), BenchError> {
+    /// The same of a world that is there, with an agent that has not been started.
+    ///
+    /// # Errors
+    /// When it cannot be prepared.
+    pub(crate) fn of(world: World, kubernetes: Kubernetes, kubeconfig: PathBuf) -> Result<Self, BenchError> {
+        let site = world.fleet.site(NAME, &world.hub.address(), Target::Kubernetes(kubeconfig))?;
+        Ok(Self { site: site.option("--poll=2m").without("--sweep"), world, kubernetes })
+    }
+
+    /// Returns when the site has reported so many objects applied.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) async fn until_applied(&self, objects: usize) -> Result<(), BenchError> {
         wait_for("everything to be applied", APPLIED_WITHIN, async || {
             let status = self.world.fleet.status(NAME).map_err(|error| error.to_string())?;
             let service =
@@ -82,6 +93,22 @@ impl Cluster {
                 return Ok(());
             }
             Err(format!("{:?}, {there} objects: {}", service.state, service.message))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Returns when the site has reported this commit applied.
+    ///
+    /// # Errors
+    /// When it does not in this time.
+    pub(crate) async fn until_revision(&self, commit: &str, within: Duration) -> Result<(), BenchError> {
+        wait_for("a commit to be applied", within, async || {
+            let status = self.world.fleet.status(NAME).map_err(|error| error.to_string())?;
+            match status.and_then(|status| status.services.into_iter().next()) {
+                Some(service) if service.commit == commit && service.state == ServiceState::Applied => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
         })
         .await?;
         Ok(())
@@ -148,6 +175,25 @@ impl Client {
         Ok(Self { line: Line::new(tls::connect(address, b"http/1.1").await?) })
     }
 
+    /// Applies an object as `kubectl apply --server-side --force-conflicts` does, without what a client does beside.
+    ///
+    /// # Errors
+    /// When the API refuses.
+    pub(crate) async fn apply(&mut self, path: &str, manifest: &str) -> Result<(), BenchError> {
+        let request = format!(
+            "PATCH {path}?fieldManager=bench&force=true&fieldValidation=Strict HTTP/1.1\r\n{}\
+             content-type: application/apply-patch+yaml\r\ncontent-length: {}\r\n\r\n{manifest}",
+            head(),
+            manifest.len()
+        );
+        let answer = self.line.ask(request.as_bytes()).await.map_err(BenchError::io("applying an object"))?;
+        if matches!(answer.status, 200 | 201) {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        Err(BenchError::Wrong(format!("an apply was answered {}: {said}", answer.status)))
+    }
+
     /// Gives an object another value, as another field manager.
     ///
     /// # Errors
@@ -187,13 +233,12 @@ pub(crate) struct Event {
 }
 
 impl Watch {
-    /// Watches the objects from now on.
+    /// Watches the objects of a path from now on.
     ///
     /// # Errors
     /// When the API refuses.
-    pub(crate) async fn begin(address: &str) -> Result<Self, BenchError> {
+    pub(crate) async fn begin(address: &str, path: &str) -> Result<Self, BenchError> {
         let mut line = Line::new(tls::connect(address, b"http/1.1").await?);
-        let path = format!("/api/v1/namespaces/{NAME}/configmaps");
         let list = format!("GET {path}?limit=1 HTTP/1.1\r\n{}\r\n", head());
         let answer = line.ask(list.as_bytes()).await.map_err(BenchError::io("listing objects"))?;
         let page: Value = serde_json::from_slice(&answer.body).map_err(BenchError::ours("reading a list"))?;
@@ -245,6 +290,12 @@ impl Watch {
         self.text.extend_from_slice(&chunk[..size]);
         Ok(())
     }
+}
+
+/// The path of the objects of a kind in the service's namespace, as `v1` and `configmaps`.
+pub(crate) fn path(version: &str, plural: &str) -> String {
+    let root = if version.contains('/') { "apis" } else { "api" };
+    format!("/{root}/{version}/namespaces/{NAME}/{plural}")
 }
 
 fn head() -> String {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use farshore_chaos::kit::Kubernetes;
 use futures::future::try_join_all;
 
-use crate::cluster::{Client, Cluster, SIGNED, Watch, object};
+use crate::cluster::{Client, Cluster, SIGNED, Watch, object, path};
 use crate::error::BenchError;
 use crate::report::Ratio;
 
@@ -93,7 +93,7 @@ impl Bench {
     async fn begin(cluster: &Cluster) -> Result<Self, BenchError> {
         let address = cluster.address();
         let clients = try_join_all((0..CONNECTIONS).map(|_| Client::connect(&address))).await?;
-        Ok(Self { clients, watch: Watch::begin(&address).await? })
+        Ok(Self { clients, watch: Watch::begin(&address, &path("v1", "configmaps")).await? })
     }
 
     /// Changes these objects at once, and returns when all are put back.

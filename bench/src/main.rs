@@ -11,6 +11,7 @@
 //! | `git-sync` | seconds from fetch to digest of a new commit | `git fetch && git archive \| sha256sum` | [`git_sync`] |
 //! | `publish-cost` | objects written by a commit of one service | the groups that have the service | [`publish_cost`] |
 //! | `commit-to-site` | seconds at p50 from push to applied | `git fetch` of the same commit | [`commit_to_site`] |
+//! | `apply` | objects a second of a first apply | `kubectl apply --server-side`; raw requests are printed | [`apply`] |
 //! | `drift` | seconds at p99 from a foreign write to the object put back | a plain watch's own delay | [`drift`] |
 //! | `agent-memory` | MiB resident of an agent in steady state | one `kubectl get --watch` | [`agent_memory`] |
 //! | `idle-cost` | bytes an hour between an idle agent and its API | one `kubectl get --watch` | [`idle_cost`] |
@@ -21,6 +22,7 @@
 //! No bench is tuned to its figure: what is sent is what an agent sends.
 
 mod agent_memory;
+mod apply;
 mod cluster;
 mod cold_start;
 mod commit_to_site;
@@ -58,6 +60,7 @@ enum Bench {
     GitSync(git_sync::Options),
     PublishCost(publish_cost::Options),
     CommitToSite(commit_to_site::Options),
+    Apply(apply::Options),
     Drift(drift::Options),
     AgentMemory(agent_memory::Options),
     IdleCost(idle_cost::Options),
@@ -91,6 +94,7 @@ async fn run(bench: Bench) -> Result<Option<Ratio>, BenchError> {
         Bench::GitSync(options) => git_sync::run(&options).await.map(Some),
         Bench::PublishCost(options) => publish_cost::run(&options).await.map(Some),
         Bench::CommitToSite(options) => commit_to_site::run(&options).await.map(Some),
+        Bench::Apply(options) => apply::run(&options).await.map(Some),
         Bench::Drift(options) => drift::run(&options).await.map(Some),
         Bench::AgentMemory(options) => agent_memory::run(&options).await.map(Some),
         Bench::IdleCost(options) => idle_cost::run(&options).await.map(Some),

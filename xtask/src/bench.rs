@@ -45,13 +45,14 @@ const fn with_nginx(bench: Bench) -> Bench {
     Bench { needs_nginx: true, ..bench }
 }
 
-const BENCHES: [Bench; 10] = [
+const BENCHES: [Bench; 11] = [
     with_nginx(bench("hub-poll", "requests per CPU second of the server", "nginx return 304, one worker")),
     bench("hub-fleet", "clusters held at their poll interval", "the clusters asked for"),
     bench("poll-bytes", "bytes of TLS records a steady poll", "curl --http2"),
     bench("git-sync", "seconds from fetch to digest of a commit", "git fetch && git archive | sha256sum"),
     bench("publish-cost", "objects written by a commit", "the groups that have the service"),
     bench("commit-to-site", "seconds at p50 from push to applied", "git fetch"),
+    bench("apply", "objects a second of a first apply", "kubectl apply --server-side"),
     bench("drift", "seconds at p99 from a foreign write to put back", "a plain watch's own delay"),
     bench("agent-memory", "MiB resident of an agent in steady state", "kubectl get --watch"),
     bench("idle-cost", "bytes an hour between an idle agent and its API", "kubectl get --watch"),

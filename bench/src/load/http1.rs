@@ -56,7 +56,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     /// Sends a whole request and reads its answer.
     ///
     /// # Errors
-    /// Of the stream, or when the answer is no HTTP/1.1 with a length.
+    /// Of the stream, or when the answer is no HTTP/1.1 with a length or in chunks.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> io::Result<Answer> {
         self.stream.write_all(request).await?;
         self.filled = 0;
@@ -87,6 +87,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if matches!(status, 204 | 304) {
             return Ok(Bytes::new());
         }
+        if header(head, "transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            return self.chunks(end).await;
+        }
         let length = header(head, "content-length").and_then(|length| length.parse::<usize>().ok());
         let length =
             length.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "an answer without length"))?;
@@ -95,6 +98,41 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         body.resize(length.max(begun), 0);
         self.stream.read_exact(&mut body[begun..]).await?;
         Ok(body.into())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
+    /// RFC 9112, section 7.1, without trailers.
+    async fn chunks(&mut self, end: usize) -> io::Result<Bytes> {
+        let mut come = self.buffer[end..self.filled].to_vec();
+        let mut body = Vec::new();
+        loop {
+            let line = loop {
+                if let Some(at) = come.windows(2).position(|pair| pair == b"\r\n") {
+                    break at;
+                }
+                self.more(&mut come).await?;
+            };
+            let size = std::str::from_utf8(&come[..line]).ok();
+            let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok());
+            let size = size.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "a chunk without size"))?;
+            let whole = line + 2 + size + 2;
+            while come.len() < whole {
+                self.more(&mut come).await?;
+            }
+            body.extend_from_slice(&come[line + 2..line + 2 + size]);
+            come.drain(..whole);
+            if size == 0 {
+                return Ok(body.into());
+            }
+        }
+    }
+
+    async fn more(&mut self, come: &mut Vec<u8>) -> io::Result<()> {
+        match self.stream.read_buf(come).await? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -124,6 +162,14 @@ mod tests {
         let found =
             answer(b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n").await.expect("an answer");
         assert_eq!((found.status, found.body.len()), (304, 0));
+    }
+
+    #[tokio::test]
+    async fn an_answer_in_chunks_is_read_to_its_end() {
+        let found = answer(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nB\r\n, the world\r\n0\r\n\r\n",
+        );
+        assert_eq!(&found.await.expect("an answer").body[..], b"hello, the world");
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::{EVERY, set_option};
-use crate::kit::{KitError, Process, program};
+use crate::kit::{KitError, Process, copy, program};
 
 const GREETS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -112,6 +112,26 @@ impl Site {
     #[must_use]
     pub fn state(&self) -> PathBuf {
         self.folder.path().join("state")
+    }
+
+    /// Keeps a copy of its state folder as it is, for [`Site::restore`].
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn back_up(&self) -> Result<TempDir, KitError> {
+        let backup = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        copy(&self.state(), backup.path())?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of its state folder. Its agent may not run meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn restore(&self, backup: &TempDir) -> Result<(), KitError> {
+        let state = self.state();
+        std::fs::remove_dir_all(&state).map_err(KitError::io("removing a folder", &state))?;
+        copy(backup.path(), &state)
     }
 
     /// The folder of its manifests, where its target is one.
