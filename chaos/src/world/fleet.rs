@@ -203,6 +203,20 @@ impl Fleet {
         .await
     }
 
+    /// Waits until what a source has brought is held, and approves it.
+    ///
+    /// # Errors
+    /// When nothing is held, or the approval is refused.
+    pub async fn approve(&self, source: &str) -> Result<(), KitError> {
+        let held = self.until_source(source, "held").await?;
+        let change = held["held"]["change"].as_str().unwrap_or_default().to_owned();
+        let approved = self.farshore(&["approve", &change]).await?;
+        if approved.status.success() {
+            return Ok(());
+        }
+        Err(KitError::Answer { what: format!("farshore approve {change}"), answer: approved.stderr })
+    }
+
     /// Keeps a copy of the record as it is, for [`Fleet::restore`].
     ///
     /// # Errors

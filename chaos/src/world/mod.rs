@@ -6,6 +6,7 @@
 //! - [`Function`]: the same program as a Lambda function.
 //! - [`Site`]: `farshore-agent` on a state folder of its own, which outlives the process.
 //! - [`World`]: one service, its repositories, its fleet and a hub: where most tests begin.
+//! - [`Place`]: such a service at a site in a real cluster; [`SharedCluster`]: one API server for many tests.
 //!
 //! Everything polls, sweeps and fetches once a second, so that a test sees in seconds what takes minutes outside.
 //! What a test reads of the record it reads from the files underneath, as somebody would who trusts no program here.
@@ -14,6 +15,7 @@ pub mod declare;
 mod fleet;
 mod function;
 mod hub;
+mod place;
 mod repository;
 mod site;
 mod small;
@@ -21,6 +23,7 @@ mod small;
 pub use fleet::Fleet;
 pub use function::Function;
 pub use hub::{Hub, Role};
+pub use place::{Place, SharedCluster};
 pub use repository::Repository;
 pub use site::{Site, Target};
 pub use small::World;
