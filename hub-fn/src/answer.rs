@@ -1,5 +1,7 @@
 //! What a handler answers: a response, or a refusal that says what is wrong.
 
+mod kept;
+
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use crate::auth::Denied;
 use crate::objects::{Content, ObjectsError};
 use crate::request_id::RequestId;
 use crate::view::ViewError;
+use kept::Kept;
 
 /// The body of a response: bytes, mostly none, or a stream.
 #[derive(Debug)]
@@ -76,8 +79,9 @@ impl<B> RequestBody for B where
 {
 }
 
-/// How long a request's body may take to arrive.
+/// How long a request's body may take to arrive: that of a site, which has shown its pass, and that of anybody.
 const BODY_TIME: Duration = Duration::from_secs(30);
+pub(crate) const STRANGER_TIME: Duration = Duration::from_secs(10);
 
 /// A request that is not answered as it was meant.
 #[derive(Debug)]
@@ -193,19 +197,14 @@ pub fn streamed(content: Content) -> Body {
     Body::Stream(StreamBody::new(content.stream.map(|piece| piece.map(Frame::data))).boxed_unsync())
 }
 
-/// A response that keeps something until its body is sent, or given up.
+/// A response that keeps something until its body is sent, or given up because it has made no progress for
+/// this long.
 #[must_use]
-pub fn keeping<T: Send + 'static>(response: Response<Body>, kept: T) -> Response<Body> {
+pub fn keeping<T: Send + 'static>(response: Response<Body>, kept: T, stalled: Duration) -> Response<Body> {
     response.map(|body| match body {
         // What is in memory is sent as fast as the peer reads; its place is free again.
         full @ Body::Full(_) => full,
-        Body::Stream(stream) => {
-            let kept_while_sent = move |frame| {
-                let _kept = &kept;
-                frame
-            };
-            Body::Stream(stream.map_frame(kept_while_sent).boxed_unsync())
-        }
+        Body::Stream(stream) => Body::Stream(Kept::new(stream, kept, stalled).boxed_unsync()),
     })
 }
 
@@ -253,9 +252,21 @@ pub fn dated(mut response: Response<Body>) -> Response<Body> {
 /// # Errors
 /// A [`Refusal`] that names the limit.
 pub async fn body(request: Request<impl RequestBody>, limit: usize) -> Result<Vec<u8>, Refusal> {
+    body_within(BODY_TIME, request, limit).await
+}
+
+/// The same, of a request that has so much time.
+///
+/// # Errors
+/// A [`Refusal`] that names the limit.
+pub(crate) async fn body_within(
+    time: Duration,
+    request: Request<impl RequestBody>,
+    limit: usize,
+) -> Result<Vec<u8>, Refusal> {
     let encoding = request.headers().get(CONTENT_ENCODING).cloned();
-    let collected = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), limit).collect()).await;
-    let seconds = BODY_TIME.as_secs();
+    let collected = tokio::time::timeout(time, Limited::new(request.into_body(), limit).collect()).await;
+    let seconds = time.as_secs();
     let too_slow =
         |_| Refusal::of(StatusCode::REQUEST_TIMEOUT, format!("body takes too long (limit {seconds} s)"));
     let bytes = collected.map_err(too_slow)?.map_err(|error| match error.downcast_ref() {

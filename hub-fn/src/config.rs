@@ -208,6 +208,7 @@ impl Config {
             interval: args.site_poll.0,
             cluster: args.cluster_rate_limit,
             artifacts: args.artifact_limit as usize,
+            ..load::Limits::default()
         };
         let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
         let redirects = if args.redirect_artifacts { Redirects::Allowed } else { Redirects::Never };

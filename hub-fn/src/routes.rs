@@ -222,17 +222,14 @@ async fn dispatch<B: RequestBody>(
     if door == Door::Health {
         return handle(hub, door, route, rest, request).await;
     }
-    let place = hub.load.enter(class(route, request.headers())).await?;
+    hub.load.admit(class(route, request.headers()))?;
     let mut response = handle(hub, door, route, rest, request).await?;
     if route == Route::Desired
         && let Some(seconds) = hub.load.poll_after()
     {
         response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);
     }
-    Ok(match place {
-        Some(place) => answer::keeping(response, place),
-        None => response,
-    })
+    Ok(response)
 }
 
 async fn handle<B: RequestBody>(

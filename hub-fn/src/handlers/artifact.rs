@@ -1,7 +1,8 @@
 //! `GET /v1/artifacts/{digest}`: bytes, whole or from an offset, only for clusters that may have them.
 //!
-//! Artifacts queue: so many are sent at once, and who waits too long is told to come back, so that large
-//! bodies leave room for everything else. A site that says so ([`REDIRECT_HEADER`]) is sent to the bucket
+//! Artifacts queue: so many are sent at once, a few of them to one cluster, and who waits too long is told to come
+//! back, so that large bodies leave room for everything else. One that nobody reads on is given up
+//! ([`crate::answer::keeping`]); an agent goes on where it was cut. A site that says so ([`REDIRECT_HEADER`]) is sent to the bucket
 //! instead, where the hub is told to (`--redirect-artifacts`) and the record can sign addresses.
 
 use std::time::Duration;
@@ -17,7 +18,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use tracing::debug;
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, empty, streamed};
+use crate::answer::{Answer, Refusal, empty, keeping, streamed};
+use crate::load::Class;
 use crate::objects::{ByteRange, ObjectsError};
 use crate::record;
 use crate::view::Freshness;
@@ -39,7 +41,7 @@ pub enum Redirects {
 ///
 /// # Errors
 /// `401`, `404` for what the cluster's documents do not name, `410` for what they name and the record
-/// does not have any more, `416`, `503` when too many artifacts are being fetched.
+/// does not have any more, `416`, `429` when the cluster fetches too many at once, `503` when all do.
 pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
     let caller = hub.gate.admit(request.headers(), now()).await?;
     let digest: Digest =
@@ -57,7 +59,15 @@ pub async fn get<B>(hub: &Hub, digest: &str, request: &Request<B>) -> Answer {
     if let Some(elsewhere) = redirected(hub, digest, request.headers()).await? {
         return Ok(elsewhere);
     }
-    let range = wanted(request.headers());
+    let own = hub.load.one_of_few(&caller.cluster)?;
+    let place = hub.load.enter(Class::Artifact).await?;
+    let sent = send(hub, digest, request.headers()).await?;
+    Ok(keeping(sent, (own, place), hub.load.stalled()))
+}
+
+/// Sends it through this replica.
+async fn send(hub: &Hub, digest: Digest, headers: &HeaderMap) -> Answer {
+    let range = wanted(headers);
     let content = match hub.view.objects().read(&record::artifact(digest), range).await {
         Ok(content) => content,
         Err(ObjectsError::Unsatisfiable { total, .. }) => return Ok(unsatisfiable(total)),

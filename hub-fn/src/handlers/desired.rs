@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use super::Hub;
 use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full};
 use crate::auth::{self, Denied};
+use crate::load::Class;
 use crate::view::{Freshness, GRACE, Offer, STALENESS, Signed};
 
 const TAG: HeaderName = HeaderName::from_static(TAG_HEADER);
@@ -77,7 +78,11 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
             let message = "the record is behind what was published for this cluster";
             Err(Refusal::later(message, Duration::from_secs(5)))
         }
-        held => documents(hub, request, cluster, held.as_ref()).await,
+        Some(held) => documents(hub, request, cluster, Some(&held)).await,
+        None => {
+            let _place = hub.load.enter(Class::Documents).await?;
+            documents(hub, request, cluster, None).await
+        }
     }
 }
 

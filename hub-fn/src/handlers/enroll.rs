@@ -9,7 +9,8 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, Request, StatusCode};
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, RequestBody, body, json};
+use crate::answer::{Answer, Refusal, RequestBody, STRANGER_TIME, body_within, json};
+use crate::load::Class;
 use crate::objects::Condition;
 use crate::publish::enrol::request_digest;
 use crate::record;
@@ -25,12 +26,15 @@ const ASK_AGAIN: u64 = 1;
 /// # Errors
 /// `400`, `403` with the publisher's reason, `503` while too many wait.
 pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
-    let bytes = body(request, SMALL_LIMIT).await?;
+    let arriving = hub.load.arrive().await?;
+    let bytes = body_within(STRANGER_TIME, request, SMALL_LIMIT).await?;
+    drop(arriving);
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let asked: EnrollRequest = serde_json::from_slice(&bytes)
         .map_err(|error| bad(format!("request to enrol cannot be read: {error}")))?;
     let claims = token::read_claims(&asked.claims).map_err(|error| bad(error.to_string()))?;
     hub.load.join_token(&claims.id)?;
+    let _place = hub.load.enter(Class::Enrol).await?;
     if let Some(enrolled) = enrolled(hub, &asked).await? {
         return Ok(json(StatusCode::OK, &enrolled));
     }

@@ -4,7 +4,7 @@
 //! through the index, and into the record for those that hear no news.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use farshore_shared::clock::now;
@@ -18,17 +18,15 @@ use hyper::body::Body;
 use tracing::{info, warn};
 
 use super::Hub;
-use crate::answer::{Answer, Refusal, json};
+use crate::answer::{Answer, Refusal, STRANGER_TIME, json};
 use crate::hooks::pace::Pass;
 use crate::hooks::proof::{Checker, Proof};
 use crate::hooks::{BODY_LIMIT, SecretError};
 use crate::index::News;
+use crate::load::Class;
 use crate::objects::{Condition, ObjectsError};
 use crate::record;
 use crate::trace;
-
-/// How long a webhook's body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Takes a webhook.
 ///
@@ -43,6 +41,8 @@ pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Reque
     let proof = Proof::of(request.headers()).map_err(|none| denied(none.to_string()))?;
     let digest = arrive(request, Checker::new(&secrets, proof)).await?;
     let digest = digest.ok_or_else(|| denied("signature of the webhook is wrong".to_owned()))?;
+    // Only now: what a stranger sends takes no place, and nothing of what all Git servers may send together.
+    let _place = hub.load.enter(Class::Hook).await?;
     if hub.hooks.is_new(&source, digest).await {
         trace::hook(source.as_str());
         if let Err(failure) = pass_on(hub, source.clone()).await {
@@ -86,8 +86,8 @@ async fn arrive<B: Body<Data = Bytes>>(
         }
         Ok(checker.finish())
     };
-    let seconds = BODY_TIME.as_secs();
-    tokio::time::timeout(BODY_TIME, reading).await.map_err(|_| {
+    let seconds = STRANGER_TIME.as_secs();
+    tokio::time::timeout(STRANGER_TIME, reading).await.map_err(|_| {
         Refusal::of(StatusCode::REQUEST_TIMEOUT, format!("body takes too long (limit {seconds} s)"))
     })?
 }

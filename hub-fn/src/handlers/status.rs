@@ -10,6 +10,7 @@ use http::{Request, StatusCode};
 
 use super::Hub;
 use crate::answer::{Answer, Refusal, RequestBody, body, empty};
+use crate::load::Class;
 use crate::record::Report;
 use crate::status::{COME_BACK, NotTaken};
 use crate::trace;
@@ -20,13 +21,15 @@ const SIGNATURE_LIMIT: usize = 88;
 /// Takes a status.
 ///
 /// # Errors
-/// `401`, `400` for what is not a status signed by the caller, `413`, `503` while the record does not
-/// take it or too many wait.
+/// `401`, `400` for what is not a status signed by the caller, `413`, `429` when the cluster sends too many at
+/// once, `503` while the record does not take it or too many wait.
 pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
     let (now, began) = (now(), SystemTime::now());
     let caller = hub.gate.admit(request.headers(), now).await?;
     hub.load.cluster(&caller.cluster)?;
     hub.seen.note(&caller.cluster, now);
+    let _own = hub.load.one_of_few(&caller.cluster)?;
+    let _place = hub.load.enter(Class::Report).await?;
     let bytes = body(request, 2 * STATUS_LIMIT).await?;
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let mut envelope: Envelope =

@@ -2,7 +2,9 @@
 //!
 //! - [`steering`]: what is asked of sites and what is turned away (pure).
 //! - [`bucket`]: requests per second of one caller.
-//! - [`places`]: requests of one class at once.
+//! - [`places`]: requests of one class at once. They are taken once it is known who asks, and what: no stranger
+//!   holds one with a body that is slow to arrive.
+//! - [`few`]: requests of one cluster at once, of those that take their time.
 //!
 //! A poll costs two atomics here, and one more per caller.
 
@@ -16,11 +18,13 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::{info, warn};
 
 pub mod bucket;
+pub mod few;
 pub mod places;
 pub mod steering;
 
 use crate::answer::Refusal;
 use bucket::{Buckets, Rate};
+use few::{Few, OneOfFew};
 use places::Places;
 use steering::{Capacity, Controller, Decision, Seen, Shed};
 
@@ -32,6 +36,8 @@ const SMOOTHING: f64 = 0.2;
 const LAG: Duration = Duration::from_secs(1);
 /// When those who were turned away shall come back.
 const SHED_AFTER: Duration = Duration::from_secs(15);
+/// The same for a cluster that is in its own way.
+const AGAIN: Duration = Duration::from_secs(5);
 /// The cells of all clusters: 2 MiB.
 const CELLS: usize = 1 << 18;
 /// Requests of everybody to enrol, and of one join token.
@@ -39,6 +45,11 @@ const ENROL: Rate = Rate { per_second: 200, burst: 400 };
 const ENROL_TOKEN: Rate = Rate { per_second: 50, burst: 200 };
 /// Webhooks of everybody.
 const HOOKS: Rate = Rate { per_second: 20, burst: 100 };
+/// Artifacts and reports of one cluster at once: an agent fetches two at a time, and those of a connection that was
+/// lost are not given up at once.
+const OF_A_CLUSTER: usize = 8;
+/// Requests to enrol whose bodies arrive in this moment.
+const ARRIVING: usize = 1024;
 
 /// The classes of requests, which do not stand in each other's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +83,14 @@ pub struct Limits {
     pub cluster: u32,
     /// Artifacts that are sent at once.
     pub artifacts: usize,
+    /// How long an artifact may make no progress.
+    pub stalled: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { polls: 20_000, interval: Duration::from_secs(120), cluster: 5, artifacts: 256 }
+        let (interval, stalled) = (Duration::from_secs(120), Duration::from_secs(120));
+        Self { polls: 20_000, interval, cluster: 5, artifacts: 256, stalled }
     }
 }
 
@@ -93,6 +107,8 @@ pub struct Load {
     enrol: Buckets,
     tokens: Buckets,
     hooks: Buckets,
+    few: Arc<Few>,
+    arriving: Places,
     documents: Places,
     artifacts: Places,
     reports: Places,
@@ -115,6 +131,8 @@ impl Load {
             enrol: Buckets::new(ENROL, 1),
             tokens: Buckets::new(ENROL_TOKEN, 1024),
             hooks: Buckets::new(HOOKS, 1),
+            few: Few::new(OF_A_CLUSTER),
+            arriving: Places::new(ARRIVING, 0),
             documents: Places::new(256, 4096),
             artifacts: Places::new(limits.artifacts, 4 * limits.artifacts),
             reports: Places::new(512, 4096),
@@ -132,7 +150,11 @@ impl Load {
         self.admit(Class::Poll)
     }
 
-    fn admit(&self, class: Class) -> Result<(), Refusal> {
+    /// Whether requests of this class are answered under the load of this moment.
+    ///
+    /// # Errors
+    /// `503`, with a time to come back.
+    pub fn admit(&self, class: Class) -> Result<(), Refusal> {
         let shed = self.shed.load(Ordering::Relaxed);
         if shed > 0 && sheds_at(class).is_some_and(|least| shed >= least.level()) {
             return Err(Refusal::later("hub is overloaded", SHED_AFTER));
@@ -140,15 +162,12 @@ impl Load {
         Ok(())
     }
 
-    /// Takes a request on; what is returned is dropped when it is answered whole.
+    /// Takes a request on, once it is known that it is worth it; what is returned is dropped when it is answered
+    /// whole.
     ///
     /// # Errors
     /// `429` or `503`, with a time to come back.
     pub async fn enter(&self, class: Class) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        if class == Class::Poll {
-            return self.poll().map(|()| None);
-        }
-        self.admit(class)?;
         let places = match class {
             Class::Poll | Class::Wake | Class::Other => return Ok(None),
             Class::Documents => &self.documents,
@@ -163,8 +182,32 @@ impl Load {
                 &self.webhooks
             }
         };
-        let busy = |_| Refusal::later("too many requests of this kind wait", SHED_AFTER);
         places.take().await.map(Some).map_err(busy)
+    }
+
+    /// Takes on the body of a stranger's request, which may take its time to arrive: of those there may be more
+    /// than are worked on, and they stand in nobody else's way.
+    ///
+    /// # Errors
+    /// `503`, with a time to come back.
+    pub async fn arrive(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.arriving.take().await.map_err(busy)
+    }
+
+    /// Takes on an artifact or a report of a cluster, beside its others.
+    ///
+    /// # Errors
+    /// `429`, with a time to come back.
+    pub fn one_of_few(&self, cluster: &Name) -> Result<OneOfFew, Refusal> {
+        let message =
+            || format!("too many artifacts and reports of one cluster at once (limit {OF_A_CLUSTER})");
+        self.few.enter(cluster).ok_or_else(|| Refusal::too_many(message(), AGAIN))
+    }
+
+    /// How long an artifact may make no progress.
+    #[must_use]
+    pub fn stalled(&self) -> Duration {
+        self.limits.stalled
     }
 
     /// Counts a request of a cluster that has shown its pass.
@@ -222,6 +265,10 @@ impl Load {
     }
 }
 
+fn busy(_: places::Busy) -> Refusal {
+    Refusal::later("too many requests of this kind wait", SHED_AFTER)
+}
+
 /// The class of a poll: one without a tag brings all documents.
 #[must_use]
 pub fn class_of_poll(headers: &HeaderMap) -> Class {
@@ -275,12 +322,12 @@ mod tests {
         load.decide(Decision { poll_after: Some(Duration::from_secs(90)), shed: Shed::Documents });
         assert_eq!(load.poll_after().expect("asked"), "90");
         for class in [Class::Enrol, Class::Report, Class::Artifact, Class::Wake, Class::Documents] {
-            assert!(load.enter(class).await.is_err(), "{class:?}");
+            assert!(load.admit(class).is_err(), "{class:?}");
         }
-        assert!(load.enter(Class::Poll).await.is_ok());
-        assert!(load.enter(Class::Other).await.is_ok(), "health is told under any load");
+        assert!(load.admit(Class::Poll).is_ok());
+        assert!(load.admit(Class::Other).is_ok(), "health is told under any load");
         load.decide(Decision { poll_after: None, shed: Shed::Nothing });
-        assert!(load.poll_after().is_none() && load.enter(Class::Enrol).await.is_ok());
+        assert!(load.poll_after().is_none() && load.admit(Class::Enrol).is_ok());
     }
 
     #[tokio::test]

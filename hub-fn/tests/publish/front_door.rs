@@ -27,8 +27,9 @@ use farshore_shared::keys::SigningKey;
 use farshore_shared::pass;
 use farshore_shared::wire::{STATUS_LIMIT, Status};
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_NONE_MATCH, RANGE};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{ClientConfig, RootCertStore};
@@ -174,7 +175,10 @@ impl House {
             }
             Speaks::Http2 => {
                 let io = TokioIo::new(self.tls(b"h2").await);
-                let (client, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("HTTP/2");
+                // What an answer may have unread before its sender has to wait, as RFC 9113 has it.
+                let mut http2 = http2::Builder::new(TokioExecutor::new());
+                http2.initial_stream_window_size(65_535);
+                let (client, connection) = http2.handshake(io).await.expect("HTTP/2");
                 tokio::spawn(connection);
                 Client::Http2(client)
             }
@@ -204,7 +208,7 @@ impl House {
         Envelope::seal(&status, &[key]).to_bytes()
     }
 
-    async fn artifact_of(&self, service: &str) -> Digest {
+    pub(crate) async fn artifact_of(&self, service: &str) -> Digest {
         let intent = self.world.intent(&self.objects).await;
         intent.services[&name(service)].published.clone().expect("published").artifact.digest
     }
@@ -218,6 +222,14 @@ impl Client {
             Self::Http2(client) => Self::Http2(client.clone()),
             Self::Events(_) => panic!("a function takes one event after the other"),
         }
+    }
+
+    /// Sends a request and reads nothing of its answer's body.
+    pub(crate) async fn open(&mut self, request: http::request::Builder) -> Response<Incoming> {
+        let Self::Http2(client) = self else { panic!("HTTP/1.1 carries one request at a time") };
+        client.ready().await.expect("open");
+        let request = request.body(Full::new(Bytes::new())).expect("good headers");
+        client.send_request(request).await.expect("an answer")
     }
 
     pub(crate) async fn send(&mut self, request: http::request::Builder, body: impl Into<Bytes>) -> Answered {

@@ -14,6 +14,7 @@ use farshore_hub_fn::waiting::WakeLimits;
 use farshore_shared::clock::now;
 use farshore_shared::wire::{HOLDS_HEADER, POLL_AFTER_HEADER, Woken};
 use futures::StreamExt as _;
+use futures::future::join_all;
 use http::header::{ETAG, RETRY_AFTER};
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -305,4 +306,113 @@ async fn a_webhook_of_a_hundred_megabytes_is_refused_without_being_read() {
     drop(read);
     let sent = sending.await.expect("it ends");
     assert!(sent < 1600, "all of it was taken");
+}
+
+/// A service whose artifact is larger than what a connection takes unread.
+async fn publish_large(house: &mut House) -> farshore_shared::digest::Digest {
+    // Nothing that could be compressed to little.
+    let noise: String = (0..12_000)
+        .map(|n| farshore_shared::digest::Digest::of(&[n as u8, (n >> 8) as u8]).to_string())
+        .collect();
+    publish(house, "edge", &noise).await;
+    house.artifact_of("edge").await
+}
+
+async fn house_that_sends(artifacts: usize, stalled: Duration) -> House {
+    let load = load::Limits { artifacts, stalled, ..load::Limits::default() };
+    House::taking_on(Door::Public, Limits::default(), WakeLimits::default(), load).await
+}
+
+#[tokio::test]
+async fn a_download_that_nobody_reads_on_is_given_up_and_its_place_is_somebody_else_s() {
+    let stalled = Duration::from_secs(1);
+    let mut house = house_that_sends(1, stalled).await;
+    let path = format!("/v1/artifacts/{}", publish_large(&mut house).await);
+    let mut client = house.client(Speaks::Http2).await;
+    let unread = client.open(house.request("GET", &path)).await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    let began = Instant::now();
+    // It waits for its turn, which comes.
+    let answer = client.send(house.request("GET", &path), "").await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert!(began.elapsed() >= stalled / 2, "there was one place only");
+    drop(unread);
+}
+
+#[tokio::test]
+async fn one_cluster_fetches_a_few_artifacts_at_once_and_leaves_the_rest_to_others() {
+    let mut house = house_that_sends(256, Duration::from_secs(120)).await;
+    let path = format!("/v1/artifacts/{}", publish_large(&mut house).await);
+    let mut client = house.client(Speaks::Http2).await;
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = client.open(house.request("GET", &path)).await;
+        if answer.status() != StatusCode::OK {
+            break answer;
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 8, "one cluster has all places");
+    };
+    assert_eq!((refused.status(), unread.len()), (StatusCode::TOO_MANY_REQUESTS, 8));
+    unread.clear();
+    let answer = wait_for("its places to be free again", SOON, async || {
+        let answer = client.again().send(house.request("GET", &path), "").await;
+        if answer.status == StatusCode::OK { Ok(answer) } else { Err(format!("{}", answer.status)) }
+    });
+    assert!(answer.await.expect("they are").body.len() > 256 << 10);
+}
+
+/// Opens as many connections with the head of a request and the beginning of its body, which never goes on.
+async fn begin(
+    house: &House,
+    count: usize,
+    head: &str,
+) -> Vec<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let mut stream = house.tls(b"http/1.1").await;
+        let begun = format!("{head}\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{{");
+        stream.write_all(begun.as_bytes()).await.expect("open");
+        open.push(stream);
+    }
+    open
+}
+
+#[tokio::test]
+async fn bodies_that_are_slow_to_arrive_keep_nobody_from_enrolling_or_telling_of_a_push() {
+    let house =
+        House::open(Door::Public, Limits { quiet: Duration::from_secs(60), ..Limits::default() }).await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    let _slow = begin(&house, 40, "POST /v1/enroll HTTP/1.1").await;
+    let _also =
+        begin(&house, 40, &format!("POST /v1/hooks/git/app HTTP/1.1\r\nx-gitlab-token: {SECRET}")).await;
+    let mut client = house.client(Speaks::Http2).await;
+    let began = Instant::now();
+    let key = farshore_shared::keys::SigningKey::generate();
+    let claims = crate::world::World::claims("one", "", 1);
+    let asked = serde_json::to_vec(&house.world.request(claims, "new", &key)).expect("JSON");
+    let enrol = Request::builder().method("POST").uri("https://localhost/v1/enroll");
+    assert_eq!(client.send(enrol, asked).await.status, StatusCode::ACCEPTED);
+    let answer = client.send(github("app", SECRET, b"{}"), "{}").await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    assert!(began.elapsed() < Duration::from_secs(8), "it waited for the slow ones ({:?})", began.elapsed());
+}
+
+#[tokio::test]
+async fn webhooks_of_strangers_take_nothing_from_those_of_git_servers() {
+    let house = House::public().await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    let client = house.client(Speaks::Http2).await;
+    let send = |secret: &'static str| {
+        let (mut beside, request) = (client.again(), github("app", secret, b"{}"));
+        async move { beside.send(request, "{}").await.status }
+    };
+    let all = join_all((0..300).map(|_| send("another secret"))).await;
+    assert!(all.iter().all(|status| *status == StatusCode::UNAUTHORIZED), "{all:?}");
+    assert_eq!(send(SECRET).await, StatusCode::ACCEPTED);
+    let all = join_all((0..300).map(|_| send(SECRET))).await;
+    assert!(
+        all.contains(&StatusCode::TOO_MANY_REQUESTS),
+        "whose secret is right may not send any number either"
+    );
 }
