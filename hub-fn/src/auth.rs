@@ -21,7 +21,7 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::directory::Place;
+use crate::directory::{Heard, Place};
 use crate::view::{Steady, View, ViewError};
 
 /// Why a caller is not let in.
@@ -55,6 +55,17 @@ impl Caller {
     pub fn key(&self) -> &PublicKey {
         &self.key
     }
+}
+
+/// What a poll shows.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// Its pass.
+    pub pass: &'a [u8],
+    /// What it holds.
+    pub tag: &'a [u8],
+    /// How often its cluster may be answered from memory within a second.
+    pub most: u16,
 }
 
 /// Verifies passes.
@@ -91,13 +102,14 @@ impl Gate {
         self.verify(text, now).await
     }
 
-    /// Whether the caller's pass is remembered and what it holds, `tag`, is what it would be sent, as far
-    /// as the view knew at most `age` ago. It never waits.
+    /// How often the caller was heard, where its pass is remembered and what it holds, `tag`, is what it would be
+    /// sent, as far as the view knew at most `age` ago. It never waits.
     #[must_use]
-    pub fn is_steady(&self, pass: &[u8], tag: &[u8], now: UnixSeconds, age: Duration) -> bool {
+    pub fn steady(&self, shown: Shown<'_>, now: UnixSeconds, age: Duration) -> Option<Heard> {
+        let Shown { pass, tag, most } = shown;
         let mut room = [0; CLAIM];
-        let Some((name, pass)) = claimed(pass, &mut room).zip(self.hash(pass)) else { return false };
-        self.view.is_steady(Steady { place: Place::of(name), pass, tag, now }, age)
+        let (name, pass) = claimed(pass, &mut room).zip(self.hash(pass))?;
+        self.view.steady(Steady { place: Place::of(name), pass, tag, now, most }, age)
     }
 
     async fn verify(&self, text: &str, now: UnixSeconds) -> Result<Caller, Denied> {

@@ -79,7 +79,8 @@ pub struct HubArgs {
     /// Polls a second that this process can bear; beyond four fifths of it sites are asked to poll less often
     #[arg(long, env = "FARSHORE_POLL_RATE_LIMIT", value_name = "N", default_value_t = 20_000)]
     pub poll_rate_limit: u32,
-    /// Requests a second of one cluster (polls, reports, waits), and four times as many at once
+    /// Requests a second of one cluster (polls, reports, waits), and four times as many at once; of polls that bring
+    /// nothing new, four times as many in any second
     #[arg(long, env = "FARSHORE_CLUSTER_RATE_LIMIT", value_name = "N", default_value_t = 5)]
     pub cluster_rate_limit: u32,
     /// Artifacts that are sent at once by this process; four times as many wait for their turn

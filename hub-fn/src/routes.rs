@@ -155,7 +155,7 @@ pub fn steady<B>(hub: &Hub, door: Door, request: &Request<B>) -> Option<Response
     }
     let mut response = handlers::desired::steady(hub, request)?;
     // A poll that is turned away is turned away by the rest of the routes, with a reason.
-    hub.load.poll().ok()?;
+    hub.load.admit(Class::Poll).ok()?;
     hub.metrics.count_steady();
     if let Some(seconds) = hub.load.poll_after() {
         response.headers_mut().insert(HeaderName::from_static(POLL_AFTER_HEADER), seconds);

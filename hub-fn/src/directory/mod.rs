@@ -17,5 +17,6 @@ pub use memory::Counts;
 pub(crate) use memory::{Directory, Shelves};
 
 pub use read::{DirectoryError, Part, Reader, encode_manifest, encode_shard};
+pub use slots::Heard;
 pub(crate) use slots::{Known, Place, Remembered, RosterMark, Short, epoch};
 pub use write::{Standing, write_shards, write_snapshot};

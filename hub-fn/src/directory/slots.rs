@@ -3,7 +3,7 @@
 //! What a poll needs of a cluster lies in one line of memory: where a million of them poll in turn, each line
 //! has to come from main memory, and that takes longer than everything that is done with it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use farshore_shared::digest::Digest;
 use farshore_shared::keys::PublicKey;
@@ -88,6 +88,17 @@ pub(crate) fn epoch(epoch: u64) -> u32 {
     u32::try_from(epoch).unwrap_or(u32::MAX)
 }
 
+/// How often a cluster was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// For the first time in this second: what steers the fleet counts this one.
+    First,
+    /// Not for the first time in this second.
+    Again,
+    /// More often in this second than it may poll.
+    TooOften,
+}
+
 /// A verified pass: its keyed hash, and when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remembered {
@@ -112,6 +123,8 @@ pub(crate) struct Slot {
     short: Short,
     is_enrolled: bool,
     name_len: u8,
+    /// Polls in the second that `seen` tells.
+    polls: AtomicU16,
     name_at: u32,
     // Here the second line begins.
     life: u64,
@@ -147,9 +160,27 @@ impl Slot {
         self.pass_expires.into()
     }
 
-    /// Notes that the cluster was heard.
-    pub(crate) fn note_seen(&self, now: u32) {
+    /// Notes that the cluster was heard; says whether for the first time in this second.
+    pub(crate) fn note_seen(&self, now: u32) -> Heard {
+        if self.seen.load(Ordering::Relaxed) == now {
+            return Heard::Again;
+        }
         self.seen.store(now, Ordering::Relaxed);
+        self.polls.store(0, Ordering::Relaxed);
+        Heard::First
+    }
+
+    /// The same for a poll, of which there may be `most` in one second.
+    pub(crate) fn note_poll(&self, now: u32, most: u16) -> Heard {
+        let heard = self.note_seen(now);
+        // Two at once may count as one: it is a limit, not a bill.
+        match self.polls.load(Ordering::Relaxed) {
+            polls if polls >= most => Heard::TooOften,
+            polls => {
+                self.polls.store(polls + 1, Ordering::Relaxed);
+                heard
+            }
+        }
     }
 
     /// When it was heard, unless that was asked before.
@@ -290,6 +321,7 @@ impl Slots {
             looked: AtomicU32::new(0),
             short: [0; 4],
             name_len: u8::try_from(name.len()).expect("a name has at most 63 bytes"),
+            polls: AtomicU16::new(0),
             is_enrolled: false,
         });
         let slots = &self.slots;
@@ -366,6 +398,19 @@ mod tests {
         assert_eq!(slots.iter().filter(|(name, _)| name.starts_with("site-")).count(), 1000);
         let each = slots.bytes() / slots.len();
         assert!(each <= 160, "{each} bytes");
+    }
+
+    #[test]
+    fn a_cluster_counts_once_a_second_and_polls_so_many_times() {
+        let mut slots = Slots::default();
+        slots.take(&known("a", 5, 1));
+        let slot = slots.find(Place::of("a"), "a").expect("taken");
+        let polls = |now| [(); 4].map(|()| slot.note_poll(now, 3));
+        assert_eq!(polls(1000), [Heard::First, Heard::Again, Heard::Again, Heard::TooOften]);
+        assert_eq!(slot.note_seen(1000), Heard::Again, "whatever else it asks for");
+        assert_eq!(slot.note_seen(1001), Heard::First);
+        assert_eq!(polls(1001), [Heard::Again, Heard::Again, Heard::Again, Heard::TooOften]);
+        assert_eq!(slot.take_seen(), Some(1001));
     }
 
     #[test]

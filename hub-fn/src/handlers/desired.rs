@@ -17,7 +17,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use super::Hub;
 use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full};
-use crate::auth::{self, Denied};
+use crate::auth::{self, Denied, Shown};
+use crate::directory::Heard;
 use crate::load::Class;
 use crate::view::{Freshness, GRACE, Offer, STALENESS, Signed};
 
@@ -35,8 +36,11 @@ fn steady_within<B>(hub: &Hub, request: &Request<B>, age: Duration) -> Option<Re
     let pass = auth::shown(headers)?;
     let (value, name) = held_text(headers);
     let value = value?;
-    let is_steady = hub.gate.is_steady(pass, value.as_bytes(), now(), age);
-    is_steady.then(|| tagged_as(not_modified(), name, value.clone()))
+    let shown = Shown { pass, tag: value.as_bytes(), most: hub.load.polls_of_a_cluster() };
+    let heard = hub.gate.steady(shown, now(), age)?;
+    hub.load.heard(heard);
+    // Whoever polls that often is told so, by the rest of this handler.
+    (heard != Heard::TooOften).then(|| tagged_as(not_modified(), name, value.clone()))
 }
 
 /// Answers a poll.
@@ -54,9 +58,9 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
         admitted => admitted?,
     };
     let cluster = &caller.cluster;
+    hub.load.heard(hub.view.note_seen(cluster, now));
     hub.load.cluster(cluster)?;
     hub.view.known(cluster).await?.ok_or_else(|| Denied::Unknown(cluster.clone()))?;
-    hub.view.note_seen(cluster, now);
     let (text, name) = held_text(request.headers());
     let held: Option<DesiredTag> = text.and_then(|value| value.to_str().ok()?.parse().ok());
     let mut offered = hub.view.offer(cluster);

@@ -6,7 +6,7 @@
 //!   holds one with a body that is slow to arrive.
 //! - [`few`]: requests of one cluster at once, of those that take their time.
 //!
-//! A poll costs two atomics here, and one more per caller.
+//! A poll costs two atomics here, and two more in the line of memory that it has come for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -23,6 +23,7 @@ pub mod places;
 pub mod steering;
 
 use crate::answer::Refusal;
+use crate::directory::Heard;
 use bucket::{Buckets, Rate};
 use few::{Few, OneOfFew};
 use places::Places;
@@ -99,7 +100,8 @@ impl Default for Limits {
 pub struct Load {
     limits: Limits,
     start: Instant,
-    arrived: AtomicU64,
+    /// Of clusters that were heard.
+    polls: AtomicU64,
     /// Seconds; 0 for none.
     poll_after: AtomicU32,
     shed: AtomicU8,
@@ -124,7 +126,7 @@ impl Load {
         Self {
             limits,
             start: Instant::now(),
-            arrived: AtomicU64::new(0),
+            polls: AtomicU64::new(0),
             poll_after: AtomicU32::new(0),
             shed: AtomicU8::new(0),
             clusters: Buckets::new(cluster, CELLS),
@@ -141,13 +143,25 @@ impl Load {
         }
     }
 
-    /// Counts a poll of a site that holds something.
-    ///
-    /// # Errors
-    /// `503` under a load at which polls are turned away as well.
-    pub fn poll(&self) -> Result<(), Refusal> {
-        self.arrived.fetch_add(1, Ordering::Relaxed);
-        self.admit(Class::Poll)
+    /// Counts a poll of a cluster that has shown its pass, once a second: what is asked of the whole fleet is
+    /// decided by no stranger, and by no single cluster.
+    pub fn heard(&self, heard: Heard) {
+        if heard == Heard::First {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The polls that have counted since the start.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// How many polls of one cluster are answered from memory within a second: beyond, they count like all else
+    /// that it asks for.
+    #[must_use]
+    pub fn polls_of_a_cluster(&self) -> u16 {
+        u16::try_from(self.limits.cluster.saturating_mul(4)).unwrap_or(u16::MAX)
     }
 
     /// Whether requests of this class are answered under the load of this moment.
@@ -294,20 +308,20 @@ pub async fn steer(load: Arc<Load>, mut stop: watch::Receiver<bool>) {
     let Limits { polls, interval, .. } = load.limits;
     let mut controller = Controller::new(Capacity { polls: f64::from(polls.max(1)), lag: LAG, interval });
     let mut seen = Seen { rate: 0.0, lag: Duration::ZERO };
-    let (mut before, mut arrived) = (Instant::now(), load.arrived.load(Ordering::Relaxed));
+    let (mut before, mut counted) = (Instant::now(), load.polls());
     loop {
         // Cancel-safe: the time starts anew.
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}
             _ = stop.changed() => return,
         }
-        let (now, count) = (Instant::now(), load.arrived.load(Ordering::Relaxed));
+        let (now, count) = (Instant::now(), load.polls());
         let tick = now.duration_since(before);
-        let polls = u32::try_from(count.wrapping_sub(arrived)).unwrap_or(u32::MAX);
+        let polls = u32::try_from(count.wrapping_sub(counted)).unwrap_or(u32::MAX);
         let rate = f64::from(polls) / tick.as_secs_f64();
         seen.rate += SMOOTHING * (rate - seen.rate);
         seen.lag = seen.lag.mul_f64(1.0 - SMOOTHING) + tick.saturating_sub(TICK).mul_f64(SMOOTHING);
-        (before, arrived) = (now, count);
+        (before, counted) = (now, count);
         load.decide(controller.step(seen, tick.min(10 * TICK)));
     }
 }

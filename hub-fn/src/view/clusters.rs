@@ -13,7 +13,7 @@ use super::error::{ViewError, shared};
 use super::tag::{TagText, tag};
 use super::{Signed, View};
 use crate::auth::Caller;
-use crate::directory::{Known, Place, Remembered, RosterMark, epoch};
+use crate::directory::{Heard, Known, Place, Remembered, RosterMark, epoch};
 use crate::record;
 
 /// How long nobody looks on one cluster's behalf again, in seconds: what it says that it holds is not
@@ -44,18 +44,20 @@ pub(crate) struct Steady<'a> {
     pub(crate) tag: &'a [u8],
     /// The time.
     pub(crate) now: UnixSeconds,
+    /// How often a cluster may be answered so within a second.
+    pub(crate) most: u16,
 }
 
 impl View {
-    /// Whether the pass is remembered, and its cluster holds what this replica would send, as far as it
-    /// knew at most `age` ago. Notes that the cluster was heard. No waiting, and no memory of its own.
-    pub(crate) fn is_steady(&self, poll: Steady<'_>, age: Duration) -> bool {
+    /// How often the cluster was heard, where its pass is remembered and it holds what this replica would send, as
+    /// far as it knew at most `age` ago. Notes that it was heard. No waiting, and no memory of its own.
+    pub(crate) fn steady(&self, poll: Steady<'_>, age: Duration) -> Option<Heard> {
         if self.age().is_none_or(|is| is > age) {
-            return false;
+            return None;
         }
         let published = self.memory.published.load();
-        let Some(published) = published.as_ref() else { return false };
-        let holds_all = self.memory.directory.with_slots(poll.place.shard, |slots| {
+        let published = published.as_ref()?;
+        let heard = self.memory.directory.with_slots(poll.place.shard, |slots| {
             let slot = slots.remembered(poll.place, poll.pass)?;
             if !is_valid(slot.pass_expires(), poll.now) {
                 return None;
@@ -63,9 +65,9 @@ impl View {
             let roster = slot.roster()?;
             let group = published.mark(roster.group).filter(|group| group.sequence >= roster.floor)?;
             let is_held = TagText::new(&roster, &group).as_bytes() == poll.tag;
-            is_held.then(|| slot.note_seen(seconds(poll.now)))
+            is_held.then(|| slot.note_poll(seconds(poll.now), poll.most))
         });
-        holds_all.flatten().is_some()
+        heard.flatten()
     }
 
     /// The key of the cluster for which this pass was verified before.
@@ -82,12 +84,13 @@ impl View {
         self.memory.directory.remember(cluster, key, pass);
     }
 
-    /// Notes that a cluster was heard.
-    pub fn note_seen(&self, cluster: &Name, now: UnixSeconds) {
+    /// Notes that a cluster was heard; says whether for the first time in this second, as far as memory knows.
+    pub fn note_seen(&self, cluster: &Name, now: UnixSeconds) -> Heard {
         let place = Place::of(cluster.as_str());
-        self.memory.directory.with_slots(place.shard, |slots| {
+        let heard = self.memory.directory.with_slots(place.shard, |slots| {
             slots.find(place, cluster.as_str()).map(|slot| slot.note_seen(seconds(now)))
         });
+        heard.flatten().unwrap_or(Heard::First)
     }
 
     /// Whether somebody may look into objects on this cluster's behalf, and nobody else for some time.

@@ -57,7 +57,7 @@ pub(crate) struct House {
     pub(crate) key: SigningKey,
     tls: TlsFiles,
     certificate: Arc<Certificate>,
-    hub: Hub,
+    pub(crate) hub: Hub,
     address: SocketAddr,
     pub(crate) stop: watch::Sender<bool>,
     serving: JoinHandle<()>,

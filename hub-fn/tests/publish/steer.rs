@@ -12,7 +12,7 @@ use farshore_hub_fn::routes::Door;
 use farshore_hub_fn::server::Limits;
 use farshore_hub_fn::waiting::WakeLimits;
 use farshore_shared::clock::now;
-use farshore_shared::wire::{HOLDS_HEADER, POLL_AFTER_HEADER, Woken};
+use farshore_shared::wire::{HOLDS_HEADER, PASS_HEADER, POLL_AFTER_HEADER, Woken};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use http::header::{ETAG, RETRY_AFTER};
@@ -146,6 +146,38 @@ async fn one_cluster_that_asks_too_often_is_asked_to_wait_and_no_other_is() {
     assert!(String::from_utf8_lossy(&refused.body).contains("too many requests of one cluster"));
     let health = Request::builder().uri("https://localhost/healthz");
     assert_eq!(client.send(health, "").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn how_often_a_fleet_polls_is_decided_by_no_stranger_and_by_no_single_cluster() {
+    let house = House::public().await;
+    let mut client = house.client(Speaks::Http2).await;
+    let tag = tag(&house, &mut client).await;
+    let counted = || house.hub.load.polls();
+    let before = counted();
+    for pass in ["", "x.y.z"] {
+        let poll = || Request::builder().uri("https://localhost/v1/desired").header(HOLDS_HEADER, &tag);
+        let polls = (0..100).map(|_| {
+            let (mut beside, request) = (client.again(), poll().header(PASS_HEADER, pass));
+            async move { beside.send(request, "").await.status }
+        });
+        assert!(join_all(polls).await.iter().all(|status| *status == StatusCode::UNAUTHORIZED));
+    }
+    assert_eq!(counted(), before, "strangers count for nothing");
+    let began = Instant::now();
+    let polls = (0..500).map(|_| {
+        let (mut beside, request) =
+            (client.again(), house.request("GET", "/v1/desired").header(HOLDS_HEADER, &tag));
+        async move { beside.send(request, "").await.status }
+    });
+    let answers = join_all(polls).await;
+    let seconds = began.elapsed().as_secs();
+    assert!(counted() - before <= seconds + 2, "{} in {seconds} s", counted() - before);
+    let of = |status| answers.iter().filter(|answer| **answer == status).count();
+    let (steady, refused) = (of(StatusCode::NOT_MODIFIED), of(StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(steady + refused, answers.len());
+    // In each second that it touches 20, and what any request may be: 20 at first, and 5 a second.
+    assert!(steady as u64 <= 20 * (seconds + 2) + 20 + 5 * (seconds + 1), "{steady} in {seconds} s");
 }
 
 /// Kibibytes of this process in memory.
