@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use farshore_shared::exit::chain;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::{debug, info, warn};
 
@@ -38,7 +38,16 @@ fn locked(cache: &Cache) -> MutexGuard<'_, BTreeMap<PathBuf, Cached>> {
 pub(super) struct Mirrors {
     objects: Arc<dyn Objects>,
     cache: Cache,
-    used: mpsc::UnboundedSender<Place>,
+    used: mpsc::UnboundedSender<Told>,
+}
+
+/// What the keeper hears.
+#[derive(Debug)]
+enum Told {
+    /// A look at this place is over.
+    Used(Place),
+    /// Somebody waits until everything is stored that was used so far.
+    Waits(oneshot::Sender<()>),
 }
 
 /// The keeper and the way to it.
@@ -51,15 +60,21 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Starts the keeper of the mirrors in this folder, which may hold so many bytes.
     pub(super) fn start(objects: Arc<dyn Objects>, folder: PathBuf, limit: u64) -> Self {
-        let (used, mut heard) = mpsc::unbounded_channel::<Place>();
+        let (used, mut heard) = mpsc::unbounded_channel::<Told>();
         let mirrors = Mirrors { objects, cache: Cache::default(), used };
         let (objects, cache) = (Arc::clone(&mirrors.objects), Arc::clone(&mirrors.cache));
         let task = tokio::spawn(async move {
             find(&cache, &folder);
             let mut known = BTreeMap::new();
-            while let Some(place) = heard.recv().await {
-                keep(&*objects, &place, &mut known).await;
-                drop_least_used(&cache, &place.folder(), limit);
+            while let Some(told) = heard.recv().await {
+                match told {
+                    Told::Used(place) => {
+                        keep(&*objects, &place, &mut known).await;
+                        drop_least_used(&cache, &place.folder(), limit);
+                    }
+                    // Whoever waited may have gone.
+                    Told::Waits(waits) => drop(waits.send(())),
+                }
             }
         });
         Self { mirrors, task }
@@ -70,7 +85,16 @@ impl Keeper {
         self.mirrors.clone()
     }
 
-    /// Waits until everything is stored that was used so far.
+    /// Waits until everything is stored that was used so far, and goes on.
+    pub(super) async fn settle(&self) {
+        let (waits, stored) = oneshot::channel();
+        // A keeper that panicked stores nothing any more: the next process does.
+        if self.mirrors.used.send(Told::Waits(waits)).is_err() || stored.await.is_err() {
+            warn!("mirrors may not be in the record");
+        }
+    }
+
+    /// Waits until everything is stored that was used so far, and ends.
     pub(super) async fn finish(self) {
         drop(self.mirrors);
         // It ends once nobody can tell it anything; if it panicked, the next process stores the rest.
@@ -108,7 +132,7 @@ impl Mirrors {
             cached.used = Instant::now();
         }
         // The keeper lives as long as the publisher; after it, there is nothing left to store.
-        self.used.send(place.clone()).ok();
+        self.used.send(Told::Used(place.clone())).ok();
     }
 }
 

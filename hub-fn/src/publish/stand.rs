@@ -1,7 +1,7 @@
 //! Between two steps: what makes a source due, and how all sources stand.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::debug;
 
@@ -100,6 +100,22 @@ impl Publisher {
         let scopes: Vec<String> = held.map(|held| held.scope.clone()).collect();
         scopes.iter().for_each(|scope| self.agenda.push(scope));
         Ok(!scopes.is_empty())
+    }
+
+    /// Whether this publisher knows what is declared: it has looked before.
+    #[must_use]
+    pub fn has_looked(&self) -> bool {
+        !self.declared.is_empty()
+    }
+
+    /// How long the next steps wait for what they begin to fetch.
+    pub fn wait_for_looks(&mut self, grace: Duration) {
+        self.options.sync.grace = grace;
+    }
+
+    /// Waits until the mirrors are stored that were used so far: for a process that may be frozen afterwards.
+    pub async fn store_mirrors(&self) {
+        self.keeper.settle().await;
     }
 
     /// Everything that this publisher looks at is due.

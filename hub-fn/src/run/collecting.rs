@@ -44,13 +44,7 @@ pub(super) async fn collect(
             done = round_of(&objects, &keys, rules) => done,
             _ = stop.changed() => return,
         };
-        match done {
-            Ok(Some(round)) => tell(&round, &metrics),
-            Ok(None) => {}
-            Err(failure) => {
-                warn!(error = %chain(&failure), "collecting what is unneeded failed; it is tried again")
-            }
-        }
+        note(done, &metrics);
     }
 }
 
@@ -67,6 +61,26 @@ async fn round_of(
         return Ok(None);
     }
     Ok(Some(collector.round(&director, now()).await?))
+}
+
+/// A round, if it is anybody's turn; for a scheduler.
+pub(super) async fn collect_in_turn(
+    objects: &Arc<dyn Objects>,
+    keys: &std::path::Path,
+    rules: Rules,
+    metrics: &Metrics,
+) {
+    note(round_of(objects, keys, rules).await, metrics);
+}
+
+fn note(done: Result<Option<Round>, HubError>, metrics: &Metrics) {
+    match done {
+        Ok(Some(round)) => tell(&round, metrics),
+        Ok(None) => {}
+        Err(failure) => {
+            warn!(error = %chain(&failure), "collecting what is unneeded failed; it is tried again")
+        }
+    }
 }
 
 fn tell(round: &Round, metrics: &Metrics) {

@@ -5,7 +5,7 @@
 //! enrol.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use farshore_shared::exit::{Exit, chain};
 use lambda_http::lambda_runtime::{self, LambdaEvent};
@@ -16,16 +16,17 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::flushing::FLUSH;
-use super::folding::fold_once;
-use super::publishing::tell;
+use super::stepping::{Stepper, tell};
 use super::{House, HubError};
 use crate::config::{BadConfig, Config, Role};
 use crate::handlers::{Hub, Settings};
 use crate::lambda;
-use crate::publish::{Publisher, Step};
-use crate::status::Compactor;
-use crate::trace;
 use crate::waiting::WakeLimits;
+
+/// The share of an event's time that a step may take.
+const OF_AN_EVENT: f64 = 0.8;
+/// What it takes at least, however little is left: a step that is cut is made good by the next one.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// What a function cannot be told.
 pub(super) fn check(config: &Config) -> Result<(), BadConfig> {
@@ -69,26 +70,25 @@ async fn serve(house: House) -> Result<Exit, HubError> {
 }
 
 async fn publish(house: House) -> Result<Exit, HubError> {
-    let publisher = Arc::new(Mutex::new(house.publisher().await?));
-    let compactor = Arc::new(Mutex::new(Compactor::new(house.view(), Arc::clone(&house.index))));
-    let step = service_fn(move |_event: LambdaEvent<Value>| {
-        let (publisher, compactor) = (Arc::clone(&publisher), Arc::clone(&compactor));
-        async move {
-            let done = step(&mut *publisher.lock().await).await;
-            fold_once(&*compactor.lock().await).await;
-            done
-        }
+    let stepper = Arc::new(Mutex::new(house.stepper(house.publisher().await?)));
+    let step = service_fn(move |event: LambdaEvent<Value>| {
+        let stepper = Arc::clone(&stepper);
+        async move { step(&mut *stepper.lock().await, time_of(event.context.deadline())).await }
     });
     lambda_runtime::run(step).await.map(|()| Exit::Ok).map_err(HubError::Lambda)
 }
 
+/// What a step may take of an event that has time until then: enough is left to answer it.
+fn time_of(deadline: SystemTime) -> Duration {
+    let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
+    left.mul_f64(OF_AN_EVENT).max(LEAST)
+}
+
 /// One step. A step that fails is a failed event, which Lambda counts and repeats.
-async fn step(publisher: &mut Publisher) -> Result<Value, lambda_http::Error> {
-    let began = SystemTime::now();
-    match publisher.step(Step::Sync).await {
+async fn step(stepper: &mut Stepper, time: Duration) -> Result<Value, lambda_http::Error> {
+    match stepper.step(time).await {
         Ok(report) => {
             tell(&report);
-            trace::stepped(report.published, began);
             let held: Vec<&str> = report.held.iter().map(|held| held.change.as_str()).collect();
             Ok(json!({ "published": report.published, "held": held, "failed": report.failed }))
         }

@@ -18,6 +18,7 @@ mod folding;
 #[cfg(feature = "lambda")]
 mod function;
 mod publishing;
+mod stepping;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,6 @@ use crate::publish::partition::Policy;
 use crate::publish::{FleetRepository, Options, Publisher, Sharing, SyncOptions};
 use crate::routes::Door;
 use crate::server::Server;
-use crate::source::Limits;
 use crate::status::Compactor;
 use crate::stores::{lock_data, open_index, open_objects};
 use crate::tls::{Certificate, Looked, TlsFiles};
@@ -53,12 +53,15 @@ use crate::waiting;
 use collecting::collect;
 pub use error::HubError;
 use flushing::Flusher;
-use folding::{fold, fold_once};
-use publishing::{once, publish};
+use folding::fold;
+use publishing::publish;
+use stepping::{Stepper, once};
 
 /// How long a hub that has just started only answers: a proof is a hundred writes, and whoever has waited
 /// for this hub comes first.
 const PROVE_AFTER: Duration = Duration::from_millis(200);
+/// What `--once` may take: a slow fetch, and what comes after it.
+const ONCE: Duration = Duration::from_secs(3600);
 /// How often the files of the TLS certificate are looked at.
 const CERTIFICATE: Duration = Duration::from_secs(5);
 
@@ -93,7 +96,7 @@ async fn run_as_told(args: HubArgs) -> Result<Exit, HubError> {
         false => None,
     };
     match made {
-        Some(publisher) if args.once => house.once(publisher).await,
+        Some(publisher) if args.once => once(house.stepper(publisher), ONCE).await,
         made => house.start(tls, made).await,
     }
 }
@@ -171,11 +174,16 @@ impl House {
         }
     }
 
-    /// One bounded step of due work.
-    async fn once(&self, publisher: Publisher) -> Result<Exit, HubError> {
-        let exit = once(publisher).await;
-        fold_once(&Compactor::new(self.view(), Arc::clone(&self.index))).await;
-        exit
+    /// Whoever does all due work step by step.
+    fn stepper(&self, publisher: Publisher) -> Stepper {
+        Stepper {
+            publisher,
+            compactor: Compactor::new(self.view(), Arc::clone(&self.index)),
+            objects: Arc::clone(&self.objects),
+            keys: self.config.keys.clone(),
+            rules: self.config.rules(),
+            metrics: Arc::default(),
+        }
     }
 
     async fn start(&self, tls: Option<TlsFiles>, made: Option<Publisher>) -> Result<Exit, HubError> {
@@ -339,10 +347,9 @@ fn options(config: &Config) -> Options {
     let fleet = config.fleet.clone().map(|fleet| FleetRepository { url: fleet.url, branch: fleet.branch });
     let policy = Policy { poll: config.args.site_poll.0.as_secs(), ..Policy::default() };
     let (mirrors, interval) = (config.args.data.join("mirrors"), config.args.interval.0);
-    let grace = if config.args.once { Limits::default().total } else { SyncOptions::default().grace };
     let sharing = if config.args.redis.is_some() { Sharing::Shared } else { Sharing::Alone };
     let (fetches, mirror_cache) = (config.args.fetches, config.args.mirror_cache);
-    let sync = SyncOptions { fetches, grace, mirror_cache, sharing, ..SyncOptions::default() };
+    let sync = SyncOptions { fetches, mirror_cache, sharing, ..SyncOptions::default() };
     Options { fleet, files: config.files, mirrors, policy, interval, sync }
 }
 

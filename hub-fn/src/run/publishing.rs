@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use farshore_shared::exit::{Exit, chain};
+use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
 use farshore_shared::retry::hashed_share;
 use futures::StreamExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tracing::{debug, error, info};
+use tracing::{debug, error};
 
-use super::HubError;
 use crate::index::{News, NewsStream};
 use crate::metrics::Metrics;
 use crate::publish::{PublishError, Publisher, Step, StepReport};
@@ -23,26 +22,6 @@ const LOOK: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// The same after a step that has written as much as one may: everything else has its turn, and news are heard.
 const BREATH: Duration = Duration::from_millis(1);
-
-/// One bounded step of due work, for a scheduler.
-pub(super) async fn once(mut publisher: Publisher) -> Result<Exit, HubError> {
-    let report = publisher.step(Step::Sync).await?;
-    // Everything was looked at: what Git servers have said is heard.
-    publisher.take_hooks().await?;
-    publisher.finish().await;
-    tell(&report);
-    match report {
-        StepReport { held, .. } if !held.is_empty() => Ok(Exit::Held),
-        StepReport { failed, .. } if !failed.is_empty() => Ok(Exit::Unreachable),
-        _ => Ok(Exit::Ok),
-    }
-}
-
-pub(super) fn tell(report: &StepReport) {
-    let StepReport { published, groups, rosters, held, failed, .. } = report;
-    let (held, failed) = (held.len(), failed.join(", "));
-    info!(sequence = published, groups, rosters, held, failed, "step of publishing is done");
-}
 
 /// The publisher's loop: sources when they are due, enrolments, approvals and news as they come.
 pub(super) async fn publish(
