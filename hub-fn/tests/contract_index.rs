@@ -94,6 +94,10 @@ async fn times_are_kept_by_shard_or_not_at_all(index: &dyn Index) {
                 found.extend(seen.times);
             }
             assert_eq!(found, times(1_800_000_015));
+            index.forget_seen(&clusters[0]).await.expect("the index is there");
+            let seen = index.seen(shard).await.expect("the index is there").expect("it keeps times");
+            assert!(!seen.times.contains_key(&clusters[0]), "it was removed");
+            index.forget_seen(&clusters[0]).await.expect("the index is there");
         }
     }
 }
@@ -282,6 +286,27 @@ mod real_redis {
         let server = kit::Redis::start().await.expect("a Redis");
         let index = Redis::connect_with(&server.url(), Duration::from_millis(100)).expect("a URL");
         expires(&index).await;
+    }
+
+    #[tokio::test]
+    async fn times_of_a_hash_that_has_grown_large_are_read_piece_by_piece() {
+        let (_server, index, mut raw) = started().await;
+        for n in 0..5_000 {
+            let fields = ["farshore:seen:7:1".to_owned(), format!("c-{n}"), "1800000000".to_owned()];
+            ::redis::cmd("HSET").arg(&fields).query_async::<()>(&mut raw.0).await.expect("Redis does it");
+        }
+        ::redis::cmd("CONFIG").arg("RESETSTAT").query_async::<()>(&mut raw.0).await.expect("Redis does it");
+        let seen = index.seen(7).await.expect("the index is there").expect("it keeps times");
+        assert_eq!(seen.times.len(), 5_000);
+        let info: String =
+            ::redis::cmd("INFO").arg("commandstats").query_async(&mut raw.0).await.expect("it says");
+        let calls = |command: &str| {
+            let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+            line.and_then(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u32>().ok())
+                .unwrap_or(0)
+        };
+        assert_eq!(calls("hgetall"), 0);
+        assert!(calls("hscan") >= 6, "all four hashes, and the large one in five pieces or more: {info}");
     }
 
     #[tokio::test]

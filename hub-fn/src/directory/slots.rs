@@ -185,7 +185,8 @@ impl Slot {
 
     /// When it was heard, unless that was asked before.
     pub(crate) fn take_seen(&self) -> Option<UnixSeconds> {
-        if self.seen.load(Ordering::Relaxed) == 0 {
+        // What is told of a removed cluster would be kept by nobody for anything.
+        if self.seen.load(Ordering::Relaxed) == 0 || !self.is_enrolled {
             return None;
         }
         Some(self.seen.swap(0, Ordering::Relaxed).into()).filter(|at| *at > 0)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use farshore_shared::names::Name;
 
 use super::{Entry, Index, IndexError, Kept, News, NewsStream, SeenShard};
 use crate::metrics;
@@ -71,6 +72,10 @@ impl Index for Measured {
 
     async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError> {
         timed(Call::Seen, self.0.seen(shard)).await
+    }
+
+    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError> {
+        timed(Call::NoteSeen, self.0.forget_seen(cluster)).await
     }
 
     fn hear(&self) -> NewsStream {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use farshore_shared::names::Name;
 use futures::{StreamExt as _, stream};
 use moka::future::Cache;
 use moka::ops::compute::Op;
@@ -108,6 +109,10 @@ impl Index for Memory {
 
     async fn seen(&self, _: u16) -> Result<Option<SeenShard>, IndexError> {
         Ok(None)
+    }
+
+    async fn forget_seen(&self, _: &Name) -> Result<(), IndexError> {
+        Ok(())
     }
 
     async fn tell(&self, news: &News) -> Result<(), IndexError> {

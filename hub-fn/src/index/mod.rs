@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
 
 use crate::record::SeenTable;
@@ -105,6 +106,12 @@ pub trait Index: Send + Sync + Debug {
     /// # Errors
     /// When the index is away.
     async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError>;
+
+    /// Forgets when a cluster was heard: it was removed.
+    ///
+    /// # Errors
+    /// When the index is away; it forgets by itself then, some days later.
+    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError>;
 
     /// Tells every process that listens at this moment. It may be lost, and it may come twice.
     ///

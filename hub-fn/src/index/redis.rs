@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
+use farshore_shared::names::Name;
 use futures::{StreamExt as _, stream};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubStream};
 use redis::{Client, ErrorKind, RedisError, RedisResult, Script};
@@ -210,9 +211,19 @@ impl Index for Redis {
     }
 
     async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError> {
-        let pipe = redis_seen::read(shard);
-        let answer = self.call(SEEN, async |connection| pipe.query_async(connection).await).await?;
-        Ok(Some(redis_seen::found(answer)))
+        let begin = redis_seen::begin(shard);
+        let begun = self.call(SEEN, async |connection| begin.query_async(connection).await).await?;
+        let mut reading = redis_seen::Reading::of(shard, begun);
+        while let Some(more) = reading.more() {
+            let page = self.call(SEEN, async |connection| more.query_async(connection).await).await?;
+            reading.take(page);
+        }
+        Ok(Some(reading.found()))
+    }
+
+    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError> {
+        let forget = redis_seen::forget(cluster);
+        self.call(SEEN, async |connection| forget.query_async(connection).await).await
     }
 
     async fn tell(&self, news: &News) -> Result<(), IndexError> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use farshore_shared::digest::Digest;
 use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
-use redis::Pipeline;
+use redis::{Cmd, Pipeline};
 
 use super::SeenShard;
 use crate::record::{SeenTable, shard_of};
@@ -18,6 +18,10 @@ use crate::record::{SeenTable, shard_of};
 const PARTS: u8 = 4;
 /// How long a hash is kept to which nothing was added, in seconds.
 const LIFE: u64 = 3 * 86_400;
+/// How many fields are read at once, about.
+const AT_ONCE: usize = 1_000;
+/// How many clusters of a shard are read at the most: a hundred times those of a fleet of a million.
+const MOST: usize = 100_000;
 const SINCE: &str = "farshore:seen:since";
 
 fn key(shard: u16, part: u8) -> String {
@@ -47,28 +51,81 @@ pub(super) fn note(times: &SeenTable) -> Pipeline {
     pipe
 }
 
-/// The commands that read a shard.
-pub(super) fn read(shard: u16) -> Pipeline {
+/// The command that forgets a cluster.
+pub(super) fn forget(cluster: &Name) -> Cmd {
+    let mut command = redis::cmd("HDEL");
+    command.arg(key(shard_of(cluster), part_of(cluster))).arg(cluster.as_str());
+    command
+}
+
+/// The commands that begin to read a shard, in one round trip: mostly they read all of it.
+pub(super) fn begin(shard: u16) -> Pipeline {
     let mut pipe = redis::pipe();
     pipe.cmd("GET").arg(SINCE);
     for part in 0..PARTS {
-        pipe.cmd("HGETALL").arg(key(shard, part));
+        pipe.add_command(scan(shard, part, 0));
     }
     pipe
 }
 
-/// What [`read`] was answered. Somebody else's fields are left out.
-pub(super) type Answer = (
-    Option<String>,
-    BTreeMap<String, String>,
-    BTreeMap<String, String>,
-    BTreeMap<String, String>,
-    BTreeMap<String, String>,
-);
+/// Redis does nothing else meanwhile: a hash that has grown large is read piece by piece.
+fn scan(shard: u16, part: u8, cursor: u64) -> Cmd {
+    let mut command = redis::cmd("HSCAN");
+    command.arg(key(shard, part)).arg(cursor).arg("COUNT").arg(AT_ONCE);
+    command
+}
 
-/// The times in an answer.
-pub(super) fn found((since, a, b, c, d): Answer) -> SeenShard {
-    let fields = [a, b, c, d].into_iter().flatten();
-    let times = fields.filter_map(|(cluster, at)| Some((cluster.try_into().ok()?, at.parse().ok()?)));
-    SeenShard { since: since.and_then(|since| since.parse().ok()), times: times.collect() }
+/// A piece of a hash, and where the next one begins; 0 for none.
+pub(super) type Page = (u64, Vec<(String, String)>);
+
+/// What [`begin`] was answered.
+pub(super) type Begun = (Option<String>, Page, Page, Page, Page);
+
+/// A shard that is being read.
+pub(super) struct Reading {
+    shard: u16,
+    found: SeenShard,
+    /// The parts that are not read to their end, and where to go on.
+    left: Vec<(u8, u64)>,
+}
+
+impl Reading {
+    /// With what was read first.
+    pub(super) fn of(shard: u16, (since, a, b, c, d): Begun) -> Self {
+        let since = since.and_then(|since| since.parse().ok());
+        let found = SeenShard { since, times: SeenTable::new() };
+        let mut reading = Self { shard, found, left: Vec::new() };
+        for (part, page) in (0..PARTS).zip([a, b, c, d]) {
+            reading.add(part, page);
+        }
+        reading
+    }
+
+    /// The command that reads on; none if all is read that is taken. Where somebody else writes, there is no end.
+    pub(super) fn more(&self) -> Option<Cmd> {
+        let (part, cursor) = self.left.last().filter(|_| self.found.times.len() < MOST)?;
+        Some(scan(self.shard, *part, *cursor))
+    }
+
+    /// Takes what that was answered.
+    pub(super) fn take(&mut self, page: Page) {
+        if let Some((part, _)) = self.left.pop() {
+            self.add(part, page);
+        }
+    }
+
+    /// All that was read.
+    pub(super) fn found(self) -> SeenShard {
+        self.found
+    }
+
+    /// Somebody else's fields are left out.
+    fn add(&mut self, part: u8, (next, fields): Page) {
+        let times = fields.into_iter();
+        let times = times.filter_map(|(cluster, at)| Some((cluster.try_into().ok()?, at.parse().ok()?)));
+        self.found.times.extend(times);
+        if next != 0 {
+            self.left.push((part, next));
+        }
+    }
 }

@@ -2,7 +2,9 @@
 //! when its log has grown long.
 //!
 //! An entry is handed to a `sink` as it is read; what becomes of it there is no matter of this module. A part of the
-//! log that is damaged is passed over: what it said is found again in the rosters and registrations.
+//! log that is damaged is passed over, and the directory is *doubtful*: of who was enrolled or moved in it, rosters and
+//! registrations tell, and of who was removed that there are none. No snapshot is made of what comes behind such a
+//! part: it may be mended yet, and what a snapshot has passed is said by nobody any more.
 //!
 //! # Numbers that were used before
 //! A part that a snapshot holds is collected in time, and then its number is free: a publisher that stood still
@@ -12,6 +14,7 @@
 //! and decides again; who reads and finds that the head has passed what was not *confirmed* before loads anew.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
@@ -37,6 +40,8 @@ const PART_BYTES: usize = 2 << 20;
 const PARTS: u64 = 256;
 /// With so many entries since the snapshot, or an eighth of the fleet, a new one is made.
 const ENTRIES: usize = 20_000;
+/// How long no snapshot is tried after a damaged part was in the way.
+const REST: Duration = Duration::from_secs(600);
 
 /// What entries go into.
 pub type Sink<'a> = &'a mut (dyn FnMut(Entry) + Send);
@@ -62,6 +67,10 @@ pub struct Directory {
     snapshot: Option<(DirectoryHead, Version)>,
     /// Entries in the parts since the snapshot.
     entries: usize,
+    /// The last part that was passed over because it was damaged; 0 is none.
+    doubt: u64,
+    /// When such a part was in the way of a snapshot.
+    refused: Option<Instant>,
 }
 
 impl Directory {
@@ -136,7 +145,7 @@ impl Directory {
             for part in parts {
                 match part? {
                     Part::Absent => return Ok(()),
-                    Part::Damaged(_) => {}
+                    Part::Damaged(_) => self.doubt = self.position + 1,
                     Part::Read(part) => {
                         self.entries += part.entries.len();
                         part.entries.into_iter().for_each(&mut *sink);
@@ -208,28 +217,44 @@ impl Directory {
     /// Whether the log has grown so long that a new snapshot is worth its price.
     #[must_use]
     pub fn is_long(&self, clusters: usize) -> bool {
+        if self.refused.is_some_and(|at| at.elapsed() < REST) {
+            return false;
+        }
         let parts = self.position - snapshot_position(&self.snapshot);
         parts >= PARTS || self.entries >= ENTRIES.max(clusters / 8)
     }
 
-    /// Makes a new snapshot of the old one and the log since: only the shards that changed are written. Where
-    /// another publisher is faster, its snapshot is as good.
+    /// Whether a part was passed over that no snapshot holds: somebody may have been removed in it.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.doubt > snapshot_position(&self.snapshot)
+    }
+
+    /// Makes a new snapshot of the old one and the log since, up to the first part that is damaged: only the shards
+    /// that changed are written. Where another publisher is faster, its snapshot is as good.
     ///
     /// # Errors
     /// [`DirectoryError`].
     pub async fn compact(&mut self, pen: &Pen<'_>) -> Result<(), DirectoryError> {
         let reader = pen.reader();
         let after = snapshot_position(&self.snapshot);
-        let mut newest = BTreeMap::new();
+        let (mut newest, mut upto) = (BTreeMap::new(), after);
+        self.refused = None;
         for position in after + 1..=self.position {
             match part(&reader, position).await? {
                 Part::Read(part) => part.entries.into_iter().for_each(|entry| note(&mut newest, entry)),
-                Part::Damaged(_) => {}
+                Part::Damaged(_) => {
+                    let key = record::directory_log(position);
+                    error!(%key, "the directory's log is not folded beyond a part that is damaged: restore it, or delete everything under index/");
+                    self.refused = Some(Instant::now());
+                    break;
+                }
                 // Another publisher has made a snapshot, and this part was collected.
                 Part::Absent => return Ok(()),
             }
+            upto = position;
         }
-        self.write_snapshot(pen, newest).await
+        if upto == after { Ok(()) } else { self.write(pen, newest, upto).await }
     }
 
     /// Writes what is newer than the snapshot into a new one.
@@ -240,6 +265,16 @@ impl Directory {
         &mut self,
         pen: &Pen<'_>,
         newest: BTreeMap<Name, Entry>,
+    ) -> Result<(), DirectoryError> {
+        self.write(pen, newest, self.position).await
+    }
+
+    /// The same, of the log up to this part.
+    async fn write(
+        &mut self,
+        pen: &Pen<'_>,
+        newest: BTreeMap<Name, Entry>,
+        position: u64,
     ) -> Result<(), DirectoryError> {
         let mut manifest = match &self.snapshot {
             Some((head, _)) => pen.reader().manifest(head.manifest).await?,
@@ -259,8 +294,7 @@ impl Directory {
         manifest.shards.extend(written);
         let (bytes, digest) = encode_manifest(&manifest);
         pen.create(&record::directory_manifest(digest), bytes).await?;
-        let head =
-            DirectoryHead { epoch: pen.epoch, position: self.position, manifest: digest, issued: pen.now };
+        let head = DirectoryHead { epoch: pen.epoch, position, manifest: digest, issued: pen.now };
         let condition = match &self.snapshot {
             Some((_, version)) => Condition::Matches(version.clone()),
             None => Condition::Absent,
@@ -269,7 +303,7 @@ impl Directory {
         if let PutOutcome::Stored(version) =
             pen.objects.put(&record::directory_head(), bytes, condition).await?
         {
-            info!(position = self.position, shards = changed, "the directory has a new snapshot");
+            info!(position, shards = changed, "the directory has a new snapshot");
             // It was moved from the head that we know: none had passed what we have read.
             self.confirmed = self.position;
             (self.snapshot, self.entries) = (Some((head, version)), 0);

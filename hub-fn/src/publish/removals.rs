@@ -4,7 +4,7 @@
 //! are deleted, and at last the request. Whoever is killed in between leaves a request that the next one finds.
 
 use farshore_shared::wire::Registration;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::directory::note;
 use super::partition::Stamp;
@@ -41,6 +41,9 @@ impl Publisher {
             self.objects.delete(&record::registration(&removal.cluster)).await?;
             self.objects.delete(&record::roster(&removal.cluster)).await?;
             self.objects.delete(&key).await?;
+            if let Err(error) = self.index.forget_seen(&removal.cluster).await {
+                debug!(cluster = %removal.cluster, %error, "index keeps when it was heard, for some days");
+            }
             info!(cluster = %removal.cluster, "cluster is removed");
         }
         Ok(())
@@ -68,14 +71,7 @@ impl Publisher {
         if self.members.get(&removal.cluster).is_none() {
             return;
         }
-        let entry = Entry {
-            cluster: removal.cluster.clone(),
-            epoch: stamp.epoch,
-            sequence: stamp.sequence,
-            key: None,
-            labels: farshore_shared::names::Labels::default(),
-            roster: None,
-        };
+        let entry = Entry::removed(removal.cluster.clone(), stamp.epoch, stamp.sequence);
         self.untold.remove(&removal.cluster);
         self.members.take(entry.clone());
         note(&mut self.untold, entry);

@@ -64,7 +64,7 @@ impl Publisher {
         }
         self.members.place(&previous.intent);
         if step == Step::Sync {
-            self.compare().await?;
+            self.compare(previous).await?;
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Publisher {
     /// Compares some of what is known with the record, others each time. A publisher that was stopped
     /// while it wrote rosters may write the last one after everybody else has looked, and then be gone
     /// before it could tell: nothing else would ever tell of that one.
-    async fn compare(&mut self) -> Result<(), PublishError> {
+    async fn compare(&mut self, previous: &Published) -> Result<(), PublishError> {
         let some = self.members.after(self.compared.as_ref(), COMPARED);
         self.compared = some.get(COMPARED - 1).cloned();
         let this = &*self;
@@ -169,12 +169,32 @@ impl Publisher {
         });
         let found: Vec<_> =
             stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT).try_collect().await?;
+        if self.directory.as_ref().is_some_and(Directory::is_doubtful) {
+            let none = found.iter().filter(|(_, order)| order.is_none()).map(|(name, _)| name.clone());
+            self.doubt(none.collect(), previous).await?;
+        }
         let differs = found.into_iter().filter(|(name, order)| {
             let known = self.members.get(name).and_then(|known| known.roster.as_ref());
             known.map(|roster| roster.order) < *order
         });
         let differing: Vec<Name> = differs.map(|(name, _)| name).collect();
         for entry in self.entries_of(differing).await? {
+            self.members.take(entry.clone());
+            note(&mut self.untold, entry);
+        }
+        Ok(())
+    }
+
+    /// Tells again of those that were removed in a part of the log that is damaged: of these clusters, which have no
+    /// roster, whoever has no registration either.
+    async fn doubt(&mut self, clusters: Vec<Name>, previous: &Published) -> Result<(), PublishError> {
+        let Stamp { epoch, sequence, .. } = self.stamp(previous, 0);
+        for cluster in clusters {
+            if self.objects.get(&record::registration(&cluster), 2 * SMALL_LIMIT as u64).await?.is_some() {
+                continue;
+            }
+            warn!(%cluster, "the record has nothing of a cluster, and the directory's log is damaged: it was removed");
+            let entry = Entry::removed(cluster, epoch, sequence);
             self.members.take(entry.clone());
             note(&mut self.untold, entry);
         }

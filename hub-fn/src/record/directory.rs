@@ -129,6 +129,12 @@ impl Entry {
         self.order() > other.order()
     }
 
+    /// That a cluster is no part of the fleet any more.
+    #[must_use]
+    pub fn removed(cluster: Name, epoch: u64, sequence: u64) -> Self {
+        Self { cluster, epoch, sequence, key: None, labels: Labels::default(), roster: None }
+    }
+
     /// Whether the cluster is enrolled.
     #[must_use]
     pub fn is_enrolled(&self) -> bool {

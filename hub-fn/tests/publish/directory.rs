@@ -394,3 +394,63 @@ async fn a_number_of_the_log_that_was_collected_while_somebody_stood_still_hides
         assert!(n >= 3, "two parts and a look at the head are more than {n} operations");
     }
 }
+
+/// The part of the log that says last that this cluster is removed, and its bytes.
+async fn part_of_removal(objects: &Arc<dyn Objects>) -> (farshore_hub_fn::objects::Key, Bytes) {
+    let last = objects.list("index/log/", None, 99).await.expect("a disk").pop().expect("a part");
+    let stored = objects.get(&last.key, 1 << 20).await.expect("a disk").expect("it is listed");
+    (last.key, stored.bytes)
+}
+
+async fn put(objects: &Arc<dyn Objects>, key: &farshore_hub_fn::objects::Key, bytes: Bytes) {
+    let _ = objects.put(key, bytes, Condition::Always).await.expect("a disk");
+}
+
+#[tokio::test]
+async fn a_snapshot_ends_before_a_part_that_is_damaged_and_forgets_no_removal() {
+    let world = World::new();
+    let objects = world.objects();
+    let mut scribe = Scribe::new(&world, &objects).await;
+    scribe.append(&[small("before"), small("removed")]).await;
+    scribe.append(&[Entry::removed(name("removed"), 1, 2)]).await;
+    let (key, said) = part_of_removal(&objects).await;
+    scribe.append(&[small("after")]).await;
+    put(&objects, &key, Bytes::from_static(b"noise")).await;
+    scribe.compact().await;
+    scribe.compact().await;
+    let new = Scribe::new(&world, &objects).await;
+    assert!(new.knows(&["before", "after"]) && new.directory.is_doubtful());
+    // Whoever has it from a backup puts it back.
+    put(&objects, &key, said).await;
+    let mut new = Scribe::new(&world, &objects).await;
+    assert!(!new.known[&name("removed")].is_enrolled() && !new.directory.is_doubtful());
+    new.compact().await;
+    for listed in objects.list("index/log/", None, 9).await.expect("a disk") {
+        objects.delete(&listed.key).await.expect("a disk");
+    }
+    let new = Scribe::new(&world, &objects).await;
+    assert!(new.knows(&["before", "after"]) && !new.known[&name("removed")].is_enrolled());
+}
+
+#[tokio::test]
+async fn a_removal_that_was_told_in_a_damaged_part_is_told_again_by_a_new_publisher() {
+    let mut world = World::new();
+    world.declare("web", None, "1");
+    world.commit();
+    let objects = world.objects();
+    let key = world.enrol(&objects, "harbour", "").await;
+    world.enrol(&objects, "beach", "").await;
+    let mut publisher = world.publisher(&objects, "mirrors").await;
+    sync(&mut publisher).await;
+    let operator = world.ring.operator().expect("made before");
+    let removal = Removal { cluster: name("harbour"), key: key.public().id(), issued: u64::MAX / 2 };
+    let asked = Bytes::from(Envelope::seal(&removal, &[&operator]).to_bytes());
+    put(&objects, &record::removal(&name("harbour")), asked).await;
+    enrolments(&mut publisher).await;
+    let (part, _) = part_of_removal(&objects).await;
+    put(&objects, &part, Bytes::from_static(b"noise")).await;
+    assert!(directory(&world, &objects).await[&name("harbour")].is_enrolled(), "nobody says otherwise");
+    sync(&mut world.publisher(&objects, "mirrors").await).await;
+    let known = directory(&world, &objects).await;
+    assert!(!known[&name("harbour")].is_enrolled() && known[&name("beach")].is_enrolled());
+}
