@@ -10,8 +10,10 @@ use crate::handlers::Settings;
 use crate::handlers::artifact::Redirects;
 use crate::load;
 use crate::retention::Rules;
+use crate::server;
 use crate::source::{Branch, FileSources, GitUrl};
 use crate::tls::TlsFiles;
+use crate::view::Room;
 use crate::waiting::WakeLimits;
 
 /// `farshore hub` and `farshore-hub`.
@@ -66,6 +68,12 @@ pub struct HubArgs {
     /// The most bytes that all clusters may take in memory; the rest is read again when it is needed
     #[arg(long, env = "FARSHORE_VIEW_LIMIT", value_name = "BYTES", default_value_t = crate::view::MEMORY_LIMIT)]
     pub view_limit: usize,
+    /// The most bytes of signed documents in memory, about; the rest is read again when it is needed
+    #[arg(long, env = "FARSHORE_DOCUMENT_CACHE", value_name = "BYTES", default_value_t = crate::view::DOCUMENTS_LIMIT)]
+    pub document_cache: u64,
+    /// Connections at once; more wait in the kernel's queue
+    #[arg(long, env = "FARSHORE_CONNECTIONS", value_name = "N", default_value_t = 100_000)]
+    pub connections: u32,
     /// Folder of webhook secrets: a file per source, named after it (`fleet` for the fleet repository), a secret
     /// per line [default: no webhooks]
     #[arg(long, env = "FARSHORE_HOOK_SECRETS", value_name = "DIR")]
@@ -99,6 +107,8 @@ pub struct HubArgs {
 
 /// The least memory for clusters: less would hold next to nothing.
 const VIEW_LEAST: usize = 1 << 20;
+/// The least for documents: room for the largest of each kind.
+const DOCUMENTS_LEAST: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -216,6 +226,18 @@ impl Config {
         Settings { load, wake, hooks: args.hook_secrets.clone(), redirects }
     }
 
+    /// What a view may take.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room { clusters: self.args.view_limit, documents: self.args.document_cache }
+    }
+
+    /// What its server lets in.
+    #[must_use]
+    pub fn connections(&self) -> server::Limits {
+        server::Limits { connections: self.args.connections, ..server::Limits::default() }
+    }
+
     /// What is collected when.
     #[must_use]
     pub fn rules(&self) -> Rules {
@@ -234,6 +256,10 @@ fn numbers_out_of_range(args: &HubArgs) -> Vec<String> {
     if args.view_limit < VIEW_LEAST {
         mistakes.push(format!("--view-limit is at least {VIEW_LEAST} bytes (got {})", args.view_limit));
     }
+    if args.document_cache < DOCUMENTS_LEAST {
+        let got = args.document_cache;
+        mistakes.push(format!("--document-cache is at least {DOCUMENTS_LEAST} bytes (got {got})"));
+    }
     if !(1..=1_000).contains(&args.fetches) {
         mistakes.push(format!("--fetches is between 1 and 1000 (got {})", args.fetches));
     }
@@ -245,6 +271,7 @@ fn numbers_out_of_range(args: &HubArgs) -> Vec<String> {
         ("--poll-rate-limit", args.poll_rate_limit),
         ("--cluster-rate-limit", args.cluster_rate_limit),
         ("--artifact-limit", args.artifact_limit),
+        ("--connections", args.connections),
     ];
     for (flag, value) in rates {
         if value == 0 || value > 1_000_000 {

@@ -27,16 +27,16 @@ use crate::lines::{Enlisted, Finish, Lines, Serving};
 use crate::routes::{self, Door};
 use crate::watched::{Activity, Patience, Watched};
 
-/// Connections at once; more wait in the kernel's queue.
-const CONNECTIONS: u32 = 100_000;
 /// The most bytes of a request's headers.
 const HEADERS: u32 = 16 << 10;
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 128;
 
-/// How long things may take.
+/// How many connections there may be, and how long things may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Connections at once; more wait in the kernel's queue.
+    pub connections: u32,
     /// A TLS handshake; the first request after it; the headers of a request.
     pub handshake: Duration,
     /// A connection on which no byte moves, in either direction.
@@ -49,7 +49,8 @@ impl Default for Limits {
     fn default() -> Self {
         // Longer than the pause between two polls, so that a site keeps its connection.
         let quiet = Duration::from_secs(300);
-        Self { handshake: Duration::from_secs(10), quiet, drain: Duration::from_secs(10) }
+        let ten = Duration::from_secs(10);
+        Self { connections: 100_000, handshake: ten, quiet, drain: ten }
     }
 }
 
@@ -96,8 +97,9 @@ impl Server {
 
     /// Serves until `stop` changes, then lets open requests end. No connection outlives it.
     pub async fn run(self, hub: Hub, door: Door, mut stop: watch::Receiver<bool>) {
-        let (places, lines) = (Arc::new(Semaphore::new(CONNECTIONS as usize)), Arc::new(Lines::default()));
         let Self { listener, tls, limits } = self;
+        let all = limits.connections;
+        let (places, lines) = (Arc::new(Semaphore::new(all as usize)), Arc::new(Lines::default()));
         let house = House { hub: Arc::new(hub), door, tls, limits, stop: stop.clone() };
         let patience = Patience { first: limits.handshake, quiet: limits.quiet };
         tokio::select! {
@@ -109,11 +111,11 @@ impl Server {
         info!("draining");
         lines.finish();
         // Every connection has a place until it has ended.
-        let all = || places.acquire_many(CONNECTIONS);
-        if tokio::time::timeout(limits.drain, all()).await.is_err() {
+        let ended = || places.acquire_many(all);
+        if tokio::time::timeout(limits.drain, ended()).await.is_err() {
             warn!("requests were still open when the time to drain was over");
             lines.cut();
-            drop(all().await);
+            drop(ended().await);
         }
     }
 }

@@ -20,12 +20,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
+use crate::directory::Moved;
 use crate::record;
 use crate::view::View;
 
 /// How many agents are woken by one call.
 const BENCH: usize = 256;
-/// The least time between two looks of everybody at his roster.
+/// The least time between two looks at rosters.
 const ROSTERS: Duration = Duration::from_secs(1);
 /// A window below this is none: nobody notices so few polls at once.
 const NO_WINDOW: Duration = Duration::from_millis(100);
@@ -155,15 +156,10 @@ impl Waiting {
         self.rosters[usize::from(record::directory_shard_of(cluster))].notified()
     }
 
-    /// Has all who wait in the shard of this cluster look at their rosters.
-    pub fn roster_changed(&self, cluster: &Name) {
-        self.rosters[usize::from(record::directory_shard_of(cluster))].notify_waiters();
-    }
-
-    /// Has everybody look at their rosters, shard by shard.
-    pub async fn rosters_changed(&self) {
-        for shard in &self.rosters {
-            shard.notify_waiters();
+    /// Has all who wait in these shards look at their rosters, shard by shard.
+    pub async fn rosters_changed(&self, moved: &Moved) {
+        for shard in moved.shards() {
+            self.rosters[usize::from(shard)].notify_waiters();
             tokio::task::yield_now().await;
         }
     }
@@ -263,7 +259,7 @@ pub async fn follow(
             change = changed.changed() => if change.is_err() { break },
             () = sleep_until(due.unwrap_or(looked)), if due.is_some() => {
                 (looked, due) = (Instant::now(), None);
-                waiting.rosters_changed().await;
+                waiting.rosters_changed(&view.take_moved()).await;
                 continue;
             }
             _ = stop.changed() => break,

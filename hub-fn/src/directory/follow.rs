@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 
 use super::memory::{Directory, Log};
 use super::read::{DirectoryError, Part, Reader};
-use crate::record::{DirectoryHead, LogPart, Manifest};
+use crate::record::{self, DirectoryHead, LogPart, Manifest, SHARDS};
 
 /// How often the head is read, at least.
 const HEAD_EVERY: Duration = Duration::from_secs(30);
@@ -30,9 +30,46 @@ pub(crate) struct Progress {
     last: Option<Digest>,
     /// The part that is damaged, and since when it is.
     damaged: Option<(u64, Instant)>,
+    /// Where something was taken that nobody has asked for yet.
+    moved: Moved,
+}
+
+/// Shards of the directory in which something moved.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Moved([u64; SHARDS as usize / 64]);
+
+impl Moved {
+    fn all() -> Self {
+        Self([u64::MAX; SHARDS as usize / 64])
+    }
+
+    fn note(&mut self, shard: u16) {
+        self.0[usize::from(shard / 64)] |= 1 << (shard % 64);
+    }
+
+    /// And those.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours |= theirs);
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.0.iter().any(|some| *some != 0)
+    }
+
+    /// Their numbers.
+    pub fn shards(&self) -> impl Iterator<Item = u16> {
+        (0..SHARDS).filter(|shard| self.0[usize::from(shard / 64)] & (1 << (shard % 64)) != 0)
+    }
 }
 
 impl Progress {
+    /// Where something was taken since this was last asked.
+    pub(crate) fn take_moved(&mut self) -> Moved {
+        std::mem::take(&mut self.moved)
+    }
+
     /// Whether a damaged part may be read well yet: a bucket may answer wrongly for a moment. One that stays so
     /// is passed over, so that it stops nobody; what it said comes with the next snapshot.
     fn waits_for(&mut self, position: u64, failure: &DirectoryError) -> bool {
@@ -63,7 +100,7 @@ pub(crate) enum Reach {
 }
 
 impl Directory {
-    /// Takes what is new, and says whether there was anything.
+    /// Takes what is new; where, [`Progress::take_moved`] says.
     ///
     /// # Errors
     /// [`DirectoryError`]; what was taken by then stays.
@@ -72,7 +109,7 @@ impl Directory {
         reader: &Reader<'_>,
         progress: &mut Progress,
         reach: Reach,
-    ) -> Result<bool, DirectoryError> {
+    ) -> Result<(), DirectoryError> {
         let before = progress.position;
         if progress.head_read.is_some() {
             self.read_log(reader, progress).await?;
@@ -84,7 +121,7 @@ impl Directory {
             let sure = if reach == Reach::Head { before } else { u64::MAX };
             self.read_head(reader, progress, sure).await?;
         }
-        Ok(progress.position != before)
+        Ok(())
     }
 
     /// Reads the head. Up to `sure`, the parts that were read are those that were written first.
@@ -98,7 +135,7 @@ impl Directory {
         if went_back(progress.head.as_ref(), head.as_ref()) || self.lost_its_tail(reader, progress).await? {
             warn!("the directory went back: it is read anew");
             self.forget();
-            *progress = Progress::default();
+            *progress = Progress { moved: Moved::all(), ..Progress::default() };
         }
         let stands = head.as_ref().map_or(0, |head| head.position);
         if progress.head_read.is_some() && progress.position < stands {
@@ -113,6 +150,9 @@ impl Directory {
             let is_whole = progress.position.min(sure) >= stands;
             let log = if is_whole { Log::Complete } else { Log::Missing };
             self.stand_on(manifest, stands, log);
+            if log == Log::Missing {
+                progress.moved = Moved::all();
+            }
             if progress.position < stands {
                 (progress.position, progress.last) = (stands, None);
             }
@@ -161,6 +201,7 @@ impl Directory {
                 };
                 (progress.position, progress.last) = (part.position, Some(digest(&part)));
                 for entry in part.entries {
+                    progress.moved.note(record::directory_shard_of(&entry.cluster));
                     self.take(part.position, entry);
                 }
             }

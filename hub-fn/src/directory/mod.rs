@@ -12,6 +12,7 @@ mod read;
 mod slots;
 mod write;
 
+pub use follow::Moved;
 pub(crate) use follow::{Progress, Reach};
 pub use memory::Counts;
 pub(crate) use memory::{Directory, Shelves};

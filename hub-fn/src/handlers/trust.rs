@@ -10,56 +10,45 @@ use moka::future::Cache;
 
 use super::Hub;
 use crate::answer::{Answer, Refusal, full};
-use crate::objects::ObjectsError;
 use crate::record;
+use crate::view::ViewError;
 
-/// Anybody may ask for any number: whoever asks for numbers that there are not pushes out nobody's root,
-/// because few numbers are remembered, and the record is asked once for each and this long.
-const ABSENT_FOR: Duration = Duration::from_secs(10);
 /// A root never changes.
 const PRESENT_FOR: Duration = Duration::from_secs(3600);
 const MOST: u64 = 64;
 
-/// The roots that this replica has sent, and the numbers of which it knows that there are none.
+/// The roots that this replica has sent.
 #[derive(Debug, Clone)]
-pub struct Roots {
-    present: Cache<u64, Bytes>,
-    absent: Cache<u64, ()>,
-}
+pub struct Roots(Cache<u64, Bytes>);
 
 impl Default for Roots {
     fn default() -> Self {
-        let cache = || Cache::builder().max_capacity(MOST);
-        let (present, absent) = (cache().time_to_live(PRESENT_FOR), Cache::builder().max_capacity(4096));
-        Self { present: present.build(), absent: absent.time_to_live(ABSENT_FOR).build() }
+        Self(Cache::builder().max_capacity(MOST).time_to_live(PRESENT_FOR).build())
     }
 }
 
 impl Roots {
-    async fn get(&self, hub: &Hub, version: u64) -> Result<Option<Bytes>, ObjectsError> {
-        if let Some(bytes) = self.present.get(&version).await {
+    /// A root of the chain. Anybody may ask for any number: which ones there are is known here already, and the
+    /// record is asked for no other, and once for each.
+    async fn get(&self, hub: &Hub, version: u64) -> Result<Option<Bytes>, Refusal> {
+        if let Some(bytes) = self.0.get(&version).await {
             return Ok(Some(bytes));
         }
-        if self.absent.contains_key(&version) {
+        if !(1..=hub.view.trust().await?.root.version).contains(&version) {
             return Ok(None);
         }
-        match hub.view.objects().get(&record::root(version), ROOT_LIMIT as u64).await? {
-            Some(stored) => {
-                self.present.insert(version, stored.bytes.clone()).await;
-                Ok(Some(stored.bytes))
-            }
-            None => {
-                self.absent.insert(version, ()).await;
-                Ok(None)
-            }
-        }
+        let load = async {
+            let stored = hub.view.objects().get(&record::root(version), ROOT_LIMIT as u64).await?;
+            stored.map(|stored| stored.bytes).ok_or_else(|| ViewError::Damaged(record::root(version)))
+        };
+        Ok(Some(self.0.try_get_with(version, load).await?))
     }
 }
 
 /// Sends a root document, byte for byte as it was signed: sites pin its digest.
 ///
 /// # Errors
-/// `400`, `404`.
+/// `400`, `404`, `503` while it is not known which roots there are.
 pub async fn get(hub: &Hub, version: &str) -> Answer {
     let bad = |_| Refusal::of(StatusCode::BAD_REQUEST, "a root document is named by its number");
     let version: u64 = version.parse().map_err(bad)?;

@@ -157,7 +157,7 @@ impl House {
 
     fn view(&self) -> View {
         let (objects, index) = (Arc::clone(&self.objects), Arc::clone(&self.index));
-        View::with_limit(objects, index, self.config.args.view_limit)
+        View::with_room(objects, index, self.config.room())
     }
 
     /// What the handlers are given, whichever the door.
@@ -195,6 +195,7 @@ impl House {
         let certificate = tls.map(Certificate::load).transpose()?;
         let shown = certificate.as_ref().map(|certificate| certificate.server()).transpose()?;
         let server = Server::bind(address, shown).await.map_err(listen)?;
+        let server = server.with_limits(self.config.connections());
         announce(&self.config, server.address().map_err(listen)?);
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![spawn(flusher.clone().run(stopped.clone()))];

@@ -19,6 +19,8 @@ use crate::record;
 /// How long nobody looks on one cluster's behalf again, in seconds: what it says that it holds is not
 /// proven, and must not make us read.
 const LOOK_REST: u32 = 10;
+/// How often a shard is loaded that is dropped again before it was looked at.
+const ATTEMPTS: usize = 4;
 /// How many clusters that the directory does not know are looked for in a second.
 const LOOKUPS: u32 = 500;
 
@@ -126,15 +128,23 @@ impl View {
     /// What is known of a cluster: from memory; or from its own objects, if the directory is behind.
     pub(crate) async fn known(&self, cluster: &Name) -> Result<Option<Known>, Arc<ViewError>> {
         self.fresh().await?;
-        self.load_shard(Place::of(cluster.as_str()).shard).await?;
-        let listed = self.in_memory(cluster).filter(|known| known.key.is_some());
-        if listed.as_ref().is_some_and(|known| known.roster.is_some()) {
-            return Ok(listed);
+        for _ in 0..ATTEMPTS {
+            self.load_shard(Place::of(cluster.as_str()).shard).await?;
+            // Where there is little room, the shard is gone again: that says nothing of the cluster.
+            let Some(listed) = self.in_shard(cluster) else { continue };
+            let listed = listed.filter(|known| known.key.is_some());
+            if listed.as_ref().is_some_and(|known| known.roster.is_some()) {
+                return Ok(listed);
+            }
+            let found = self.memory.unlisted.try_get_with_by_ref(cluster, self.look_up(cluster)).await?;
+            if let Some(found) = found {
+                self.memory.directory.learn(&found);
+            }
+            if let Some(known) = self.in_shard(cluster) {
+                return Ok(known.filter(|known| known.key.is_some()));
+            }
         }
-        if let Some(found) = self.memory.unlisted.try_get_with_by_ref(cluster, self.look_up(cluster)).await? {
-            self.memory.directory.learn(&found);
-        }
-        Ok(self.in_memory(cluster).filter(|known| known.key.is_some()))
+        Err(Arc::new(ViewError::Crowded))
     }
 
     /// Reads a roster again, and takes it if it is newer.
@@ -145,11 +155,15 @@ impl View {
     }
 
     pub(super) fn in_memory(&self, cluster: &Name) -> Option<Known> {
+        self.in_shard(cluster).flatten()
+    }
+
+    /// What its shard has of a cluster; none if the shard is not loaded.
+    fn in_shard(&self, cluster: &Name) -> Option<Option<Known>> {
         let place = Place::of(cluster.as_str());
-        let found = self.memory.directory.with_slots(place.shard, |slots| {
+        self.memory.directory.with_slots(place.shard, |slots| {
             slots.find(place, cluster.as_str()).map(|slot| slot.known(cluster))
-        });
-        found.flatten()
+        })
     }
 
     /// Takes a roster that was read from objects.

@@ -25,6 +25,8 @@ pub struct Signed<T> {
     pub envelope: Envelope,
     /// The digest of the envelope.
     pub digest: Digest,
+    /// The bytes of the envelope.
+    pub size: usize,
 }
 
 impl View {
@@ -218,5 +220,5 @@ fn open<T: Document>(
 ) -> Result<Signed<T>, Option<Refused>> {
     let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| None)?;
     let document = envelope.open(signers, limit).map_err(Some)?;
-    Ok(Signed { document, digest: Digest::of(bytes), envelope })
+    Ok(Signed { document, digest: Digest::of(bytes), envelope, size: bytes.len() })
 }

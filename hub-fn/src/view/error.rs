@@ -48,6 +48,9 @@ pub enum ViewError {
         /// How many are looked up in a second.
         limit: u32,
     },
+    /// Shards are dropped as fast as they are loaded.
+    #[error("no room is left to look a cluster up: raise --view-limit")]
+    Crowded,
     /// Another request found out first.
     #[error(transparent)]
     Shared(Arc<ViewError>),

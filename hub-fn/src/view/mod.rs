@@ -19,7 +19,7 @@ mod tag;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -33,7 +33,7 @@ use moka::future::Cache;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use crate::directory::{Counts, Directory, Known, Progress, Reach, Reader, Shelves};
+use crate::directory::{Counts, Directory, Known, Moved, Progress, Reach, Reader, Shelves};
 use crate::index::{Index, News};
 use crate::objects::Objects;
 use crate::publish::state::{BODY_LIMIT, HEAD_LIMIT};
@@ -59,8 +59,12 @@ pub const MEMORY_LIMIT: usize = 1 << 30;
 const TRUST_STALENESS: Duration = Duration::from_secs(10);
 /// How long a body that never changes is kept without being asked for.
 const IDLE: Duration = Duration::from_secs(600);
-/// The most bytes of compressed answers.
-const PACKED: u64 = 64 << 20;
+/// The most bytes of signed documents in memory, unless said otherwise.
+pub const DOCUMENTS_LIMIT: u64 = 512 << 20;
+/// What one that is remembered takes beside its bytes, and how many times those: it is kept as it is sent, and
+/// opened.
+const OVERHEAD: usize = 512;
+const TIMES: usize = 2;
 /// How long a cluster that is nowhere is not looked for again.
 const NOWHERE: Duration = Duration::from_secs(3);
 /// How long a look may take.
@@ -83,6 +87,34 @@ pub struct View {
     memory: Arc<Memory>,
 }
 
+/// How many bytes a view may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Of clusters: what is known of each without reading its documents.
+    pub clusters: usize,
+    /// Of signed documents and what is made of them, about: half of it for bodies of groups, a quarter for shards
+    /// of their table, the rest for rosters and compressed answers.
+    pub documents: u64,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { clusters: MEMORY_LIMIT, documents: DOCUMENTS_LIMIT }
+    }
+}
+
+/// One shard of the table of groups, with the bytes that it had.
+#[derive(Debug)]
+struct Shelved {
+    table: Table,
+    size: usize,
+}
+
+/// What something of so many bytes counts in a cache.
+fn weight(bytes: usize) -> u32 {
+    u32::try_from(bytes + OVERHEAD).unwrap_or(u32::MAX)
+}
+
 #[derive(Debug)]
 struct Memory {
     objects: Arc<dyn Objects>,
@@ -96,29 +128,32 @@ struct Memory {
     looking: tokio::sync::Mutex<Progress>,
     failed: Mutex<Option<(Instant, Arc<ViewError>)>>,
     changed: watch::Sender<u64>,
+    /// For whoever has roused those who wait.
+    moved: Mutex<Moved>,
     lookups: Rate,
     trust: Cache<(), Arc<Trust>>,
     unlisted: Cache<Name, Option<Arc<Known>>>,
     rosters: Cache<Name, Arc<Signed<Roster>>>,
     groups: Cache<(GroupId, u64), Arc<Signed<Group>>>,
-    tables: Cache<Digest, Arc<Table>>,
+    tables: Cache<Digest, Arc<Shelved>>,
     packed: Cache<(GroupId, u64), Bytes>,
 }
 
 impl View {
-    /// An empty memory over an index and objects, of at most [`MEMORY_LIMIT`].
+    /// An empty memory over an index and objects, of the default [`Room`].
     #[must_use]
     pub fn new(objects: Arc<dyn Objects>, index: Arc<dyn Index>) -> Self {
-        Self::with_limit(objects, index, MEMORY_LIMIT)
+        Self::with_room(objects, index, Room::default())
     }
 
-    /// An empty memory that keeps at most so many bytes of clusters.
+    /// An empty memory of so much room.
     #[must_use]
-    pub fn with_limit(objects: Arc<dyn Objects>, index: Arc<dyn Index>, limit: usize) -> Self {
+    pub fn with_room(objects: Arc<dyn Objects>, index: Arc<dyn Index>, room: Room) -> Self {
+        let Room { clusters, documents } = room;
         let memory = Memory {
             objects,
             index,
-            directory: Directory::new(limit),
+            directory: Directory::new(clusters),
             published: ArcSwapOption::empty(),
             looked: AtomicU64::new(0),
             // In the past: a look at the very beginning is not "never".
@@ -126,15 +161,28 @@ impl View {
             looking: tokio::sync::Mutex::default(),
             failed: Mutex::default(),
             changed: watch::Sender::new(0),
+            moved: Mutex::default(),
             lookups: Rate::default(),
             trust: Cache::builder().max_capacity(1).time_to_live(TRUST_STALENESS).build(),
             unlisted: Cache::builder().max_capacity(100_000).time_to_live(NOWHERE).build(),
-            rosters: Cache::builder().max_capacity(10_000).time_to_live(IDLE).build(),
-            groups: Cache::builder().max_capacity(4096).time_to_idle(IDLE).build(),
-            tables: Cache::builder().max_capacity(256).time_to_idle(IDLE).build(),
+            rosters: Cache::builder()
+                .max_capacity(documents / 8)
+                .weigher(|_, roster: &Arc<Signed<Roster>>| weight(TIMES * roster.size))
+                .time_to_live(IDLE)
+                .build(),
+            groups: Cache::builder()
+                .max_capacity(documents / 2)
+                .weigher(|_, group: &Arc<Signed<Group>>| weight(TIMES * group.size))
+                .time_to_idle(IDLE)
+                .build(),
+            tables: Cache::builder()
+                .max_capacity(documents / 4)
+                .weigher(|_, table: &Arc<Shelved>| weight(TIMES * table.size))
+                .time_to_idle(IDLE)
+                .build(),
             packed: Cache::builder()
-                .max_capacity(PACKED)
-                .weigher(|_, bytes: &Bytes| u32::try_from(bytes.len()).unwrap_or(u32::MAX))
+                .max_capacity(documents / 8)
+                .weigher(|_, bytes: &Bytes| weight(bytes.len()))
                 .time_to_idle(IDLE)
                 .build(),
         };
@@ -292,15 +340,30 @@ impl View {
             Some(age) if age <= STALENESS => Reach::Log,
             Some(_) | None => Reach::Head,
         };
-        let directory = async {
-            let moved = self.memory.directory.look(&reader, progress, reach).await?;
-            Ok::<_, ViewError>(moved)
-        };
-        let (moved, published) = futures::future::try_join(directory, self.load_published(&trust)).await?;
+        let directory = self.memory.directory.look(&reader, progress, reach);
+        let (looked, published) = futures::future::join(directory, self.load_published(&trust)).await;
+        looked?;
+        let published = published?;
         let sequence = published.as_ref().map_or(0, |published| published.head.sequence);
         self.memory.published.store(published);
-        self.memory.changed.send_if_modified(|known| std::mem::replace(known, sequence) != sequence || moved);
+        // What a look took that failed elsewhere is told by the next one that does not.
+        let moved = progress.take_moved();
+        let has_moved = moved.is_any();
+        self.moved().add(moved);
+        self.memory
+            .changed
+            .send_if_modified(|known| std::mem::replace(known, sequence) != sequence || has_moved);
         Ok(())
+    }
+
+    /// The shards in which something moved since this was last asked, up to the last [`View::changed`].
+    #[must_use]
+    pub fn take_moved(&self) -> Moved {
+        std::mem::take(&mut *self.moved())
+    }
+
+    fn moved(&self) -> MutexGuard<'_, Moved> {
+        self.memory.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn load_published(&self, trust: &Trust) -> Result<Option<Arc<Publication>>, ViewError> {
@@ -318,19 +381,22 @@ impl View {
         let tables = head.tables.iter().map(|&digest| self.table(digest));
         let mut table = Table::default();
         for shard in futures::future::try_join_all(tables).await? {
-            table.0.extend(shard.0.iter().map(|(id, group)| (*id, group.clone())));
+            table.0.extend(shard.table.0.iter().map(|(id, group)| (*id, group.clone())));
         }
         let number = |id: &GroupId| self.memory.directory.group_number(id);
         Ok(Some(Arc::new(Publication::new(head, table, seal, number))))
     }
 
-    async fn table(&self, digest: Digest) -> Result<Arc<Table>, ViewError> {
+    async fn table(&self, digest: Digest) -> Result<Arc<Shelved>, ViewError> {
         let load = async {
             let key = record::table(digest);
             let stored = self.memory.objects.get(&key, BODY_LIMIT).await?;
             let stored = stored.filter(|stored| Digest::of(&stored.bytes) == digest);
-            let table = stored.and_then(|stored| serde_json::from_slice(&stored.bytes).ok());
-            table.map(Arc::new).ok_or(ViewError::Damaged(key))
+            let table = stored.and_then(|stored| {
+                let table = serde_json::from_slice(&stored.bytes).ok()?;
+                Some(Arc::new(Shelved { table, size: stored.bytes.len() }))
+            });
+            table.ok_or(ViewError::Damaged(key))
         };
         self.memory.tables.try_get_with(digest, load).await.map_err(shared)
     }

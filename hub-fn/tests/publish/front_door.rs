@@ -46,6 +46,7 @@ use crate::world::{World, name, sync};
 
 /// Long enough for any answer, short enough for a test that waits for the cut.
 const LIMITS: Limits = Limits {
+    connections: 1_000,
     handshake: Duration::from_secs(2),
     quiet: Duration::from_secs(1),
     drain: Duration::from_secs(20),
@@ -484,6 +485,20 @@ async fn a_connection_that_never_gets_to_a_request_is_cut_and_so_is_one_that_fal
         is_closed(prefaced),
         is_closed(idle)
     );
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_limit_waits_until_one_is_over() {
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let house = House::open(Door::Public, limits).await;
+    let mut only = house.client(Speaks::Http1).await;
+    assert_eq!(only.send(house.request("GET", "/v1/desired"), "").await.status, StatusCode::OK);
+    let mut second = Box::pin(house.tls(b"http/1.1"));
+    let opened = tokio::time::timeout(Duration::from_millis(300), &mut second).await;
+    assert!(opened.is_err(), "there is room for one");
+    drop(only);
+    let opened = tokio::time::timeout(Duration::from_secs(20), second).await;
+    assert!(opened.is_ok(), "its turn has come");
 }
 
 #[tokio::test]

@@ -18,19 +18,19 @@ use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Key, Objects, Operation, Stored, Version};
 use farshore_hub_fn::record::{self, Entry, GroupRef, Head, LogPart, RosterRef, SHARDS, Table};
 use farshore_hub_fn::trust::Trust;
-use farshore_hub_fn::view::{Freshness, STALENESS, View};
+use farshore_hub_fn::view::{Freshness, Room, STALENESS, View};
 use farshore_shared::clock::now;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::keys::SigningKey;
 use farshore_shared::names::Labels;
 use farshore_shared::pass;
-use farshore_shared::wire::{BEHIND_HEADER, HOLDS_HEADER, PASS_HEADER};
+use farshore_shared::wire::{BEHIND_HEADER, HOLDS_HEADER, PASS_HEADER, Registration};
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use tempfile::TempDir;
 
-use crate::world::{NOW, name};
+use crate::world::{NOW, World, name, sync};
 
 const SEQUENCE: u64 = 1_800_000_000_000;
 const SOON: Duration = Duration::from_secs(20);
@@ -42,6 +42,8 @@ struct Watcher {
     is_down: AtomicBool,
     is_stuck: AtomicBool,
     answers: Mutex<BTreeMap<Key, Stored>>,
+    /// What is asked under the first key is answered once something under the second one was asked.
+    after: Mutex<Option<(String, String)>>,
 }
 
 #[async_trait]
@@ -52,6 +54,14 @@ impl Steps for Watcher {
         }
         if self.is_stuck.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
+        }
+        let after = self.after.lock().expect("no test panics with it").clone();
+        if let Some((held, awaited)) = after.filter(|(held, _)| key.starts_with(held)) {
+            let (before, began) = (self.of(&awaited), Instant::now());
+            while self.of(&awaited) == before {
+                assert!(began.elapsed() < SOON, "nobody asks for {awaited} while {held} waits");
+                tokio::task::yield_now().await;
+            }
         }
         if self.is_down.load(Ordering::Relaxed) {
             return Decision::Fail;
@@ -202,9 +212,28 @@ impl Fleet {
         }
     }
 
+    /// The documents of a cluster that no directory tells of.
+    async fn enrol(&self, n: usize) {
+        let (cluster, director) = (name(&cluster(n)), &self.keys.director);
+        let registration = Registration {
+            cluster: cluster.clone(),
+            epoch: 1,
+            sequence: SEQUENCE,
+            issued: NOW,
+            key: self.key.public().clone(),
+            sealing_key: "sealing".to_owned(),
+            labels: Labels::default(),
+            token: "token".to_owned(),
+            critical: vec![],
+        };
+        let envelope = Envelope::seal(&registration, &[director]).to_bytes();
+        self.put(record::registration(&cluster), envelope).await;
+    }
+
     /// A replica that has just been started.
     fn hub(&self, index: &Arc<dyn Index>, limit: usize) -> Hub {
-        let view = View::with_limit(Arc::clone(&self.watched), Arc::clone(index), limit);
+        let room = Room { clusters: limit, ..Room::default() };
+        let view = View::with_room(Arc::clone(&self.watched), Arc::clone(index), room);
         Hub::new(view, Arc::clone(index), Settings::default())
     }
 
@@ -402,6 +431,116 @@ async fn what_moved_is_told_and_a_tag_needs_no_reading() {
     hub.view.publication(Freshness::Now).await.expect("a good record");
     assert!(changed.has_changed().expect("the view is there"), "the directory moved");
     assert_eq!(hub.view.tag(&caller), None, "removed");
+}
+
+#[tokio::test]
+async fn what_moved_is_told_also_when_the_look_that_saw_it_failed_elsewhere() {
+    let fleet = Fleet::of(3).await;
+    let hub = fleet.replica();
+    fleet.poll_all(&hub).await;
+    let mut changed = hub.view.changed();
+    changed.borrow_and_update();
+    let _ = hub.view.take_moved();
+    fleet.append(1, vec![fleet.entry(1, SEQUENCE + 1, None)]).await;
+    // The head is answered, and wrongly, when the part of the log is taken already.
+    fleet.watcher.answer(record::head(), noise());
+    let second = record::directory_log(2).as_str().to_owned();
+    *fleet.watcher.after.lock().expect("no test panics with it") =
+        Some((record::head().as_str().to_owned(), second));
+    assert!(hub.view.publication(Freshness::Now).await.is_err());
+    assert!(!changed.has_changed().expect("the view is there"), "it is told with the head");
+    *fleet.watcher.after.lock().expect("no test panics with it") = None;
+    fleet.watcher.answer_as_it_is();
+    hub.view.publication(Freshness::Now).await.expect("a good record");
+    assert!(changed.has_changed().expect("the view is there"), "the directory moved");
+    let moved: Vec<u16> = hub.view.take_moved().shards().collect();
+    assert_eq!(moved, [record::directory_shard_of(&name(&cluster(1)))], "nobody else has to look");
+    assert!(!hub.view.take_moved().is_any());
+}
+
+#[tokio::test]
+async fn a_cluster_whose_shard_is_dropped_while_it_is_looked_for_is_let_in() {
+    let fleet = Fleet::of(8).await;
+    let hub = fleet.hub(&(Arc::new(Memory::new()) as Arc<dyn Index>), 1);
+    // It is in no snapshot and in no log: its own documents tell of it.
+    let late = fleet.clusters;
+    fleet.enrol(late).await;
+    let registration = record::registration(&name(&cluster(late))).as_str().to_owned();
+    // While they are read, somebody else's shard takes the room of its own.
+    let other = (0..late).find(|n| {
+        record::directory_shard_of(&name(&cluster(*n))) != record::directory_shard_of(&name(&cluster(late)))
+    });
+    let other = other.expect("eight clusters are not in one shard");
+    let go = Key::new("go/on").expect("a key");
+    *fleet.watcher.after.lock().expect("no test panics with it") =
+        Some((registration, go.as_str().to_owned()));
+    let tag = tag();
+    let asks = fleet.poll_with(&hub, late, &fleet.key, &tag);
+    let beside = async {
+        let of = record::registration(&name(&cluster(late)));
+        wait_for("it to be looked for", SOON, async || match fleet.watcher.of(of.as_str()) {
+            0 => Err("not yet".to_owned()),
+            _ => Ok(()),
+        })
+        .await
+        .expect("it is");
+        let status = fleet.poll(&hub, other).await;
+        assert_eq!(fleet.watched.get(&go, 1).await.expect("a disk"), None);
+        status
+    };
+    let ((status, _), beside) = futures::future::join(asks, beside).await;
+    assert_eq!(beside, StatusCode::NOT_MODIFIED);
+    assert_ne!(status, StatusCode::UNAUTHORIZED, "it is enrolled");
+}
+
+#[tokio::test]
+async fn strangers_who_ask_for_roots_that_there_are_not_cost_the_record_nothing() {
+    let fleet = Fleet::of(1).await;
+    let hub = fleet.replica();
+    let ask = async |n: &str| match farshore_hub_fn::handlers::trust::get(&hub, n).await {
+        Ok(response) => response.status(),
+        Err(refusal) => refusal.into_response().status(),
+    };
+    for _ in 0..3 {
+        assert_eq!(ask("1").await, StatusCode::OK);
+    }
+    let before = fleet.watcher.of("trust/");
+    let strange = join_all((2..500).map(|n: u64| {
+        let n = n.to_string();
+        async move { ask(&n).await }
+    }));
+    assert!(strange.await.iter().all(|status| *status == StatusCode::NOT_FOUND));
+    for n in ["0", "18446744073709551615"] {
+        assert_eq!(ask(n).await, StatusCode::NOT_FOUND);
+    }
+    // The root is looked for anew every 10 s.
+    assert!(fleet.watcher.of("trust/") <= before + 4, "{} reads", fleet.watcher.of("trust/") - before);
+}
+
+#[tokio::test]
+async fn documents_that_find_no_room_are_read_again() {
+    let mut world = World::new();
+    world.declare("web", None, "1");
+    world.commit();
+    let disk = world.objects();
+    world.enrol(&disk, "harbour", "").await;
+    sync(&mut world.publisher(&disk, "mirrors").await).await;
+    let watcher = Arc::new(Watcher::default());
+    let watched: Arc<dyn Objects> =
+        Arc::new(Faulty::new(Arc::clone(&disk), Arc::clone(&watcher) as Arc<dyn Steps>));
+    let (id, group) = world.published(&disk).await.table.0.into_iter().next().expect("one group");
+    for (documents, is_kept) in [(1 << 30, true), (1 << 10, false)] {
+        let index: Arc<dyn Index> = Arc::new(Memory::new());
+        let room = Room { documents, ..Room::default() };
+        let view = View::with_room(Arc::clone(&watched), Arc::clone(&index), room);
+        let before = watcher.of("groups/");
+        for _ in 0..500 {
+            view.group(id, group.sequence).await.expect("a good record");
+            index.forget(record::group(id, group.sequence).as_str()).await.expect("memory");
+        }
+        let reads = watcher.of("groups/") - before;
+        assert_eq!(reads == 1, is_kept, "{documents} bytes: {reads} reads");
+    }
 }
 
 #[tokio::test]
