@@ -56,8 +56,34 @@ mod hub {
     pub(super) const BUSY: f64 = 0.5;
     /// Replicas, so that one may die.
     pub(super) const REPLICAS: f64 = 2.0;
-    /// GETs a second of a replica: the head, and what changed in the directory.
-    pub(super) const REPLICA_GETS: f64 = 2.0;
+    /// GETs a second of a replica that is a server: twice `fleet/head` and the next part of the directory's log;
+    /// every 30 s the directory's head, log and last part; every 10 s the trust root and the one that may come next.
+    pub(super) const REPLICA_GETS: f64 = 2.0 * 2.0 + 3.0 / 30.0 + 2.0 / 10.0;
+    /// GETs a second of an instance of a function: once, when its view is older than its bound, `fleet/head`, the
+    /// directory's head and last part, and its log before and behind them; and the trust root.
+    pub(super) const INSTANCE_GETS: f64 = 5.0 + 2.0 / 10.0;
+    /// LISTs a second of a publisher that stays: requests to enrol, removals and webhooks, every 2 s.
+    pub(super) const PUBLISHER_LISTS: f64 = 3.0 / 2.0;
+    /// The same of a publisher that is a function, each minute: those, requests and webhooks once more, approvals,
+    /// and the log of reports.
+    pub(super) const STEP_LISTS: f64 = 7.0 / 60.0;
+    /// GETs a second of a publisher: 500 rosters are compared in each interval of sources.
+    pub(super) const PUBLISHER_GETS: f64 = 500.0 / 120.0;
+    /// Seconds between two full reports of a site.
+    pub(super) const FULL_REPORT: f64 = 7200.0;
+    /// PUTs of reports a second of a replica, at the most, where they come as in a calm fleet.
+    pub(super) const REPORT_PUTS: f64 = 2.0;
+    /// Seconds between two foldings of a large fleet. Each lists the log of reports, reads the objects of statuses
+    /// and of last-seen times to count the fleet, and writes those again that reports came for, and all times.
+    pub(super) const FOLD: f64 = 60.0;
+    /// Objects of last-seen times.
+    pub(super) const SEEN: f64 = 16.0;
+    /// Objects of statuses of a fleet whose leaves were split, and of one below [`SPLIT`] clusters.
+    pub(super) const STATUSES: f64 = 1024.0;
+    pub(super) const LEAVES: f64 = 16.0;
+    pub(super) const SPLIT: f64 = 16_000.0;
+    /// LISTs and GETs of an hour's round of the collector, about.
+    pub(super) const COLLECTING: f64 = 100.0;
     /// Functions that run at once for so many polls a second: each has a view of its own.
     pub(super) const POLLS_OF_AN_INSTANCE: f64 = 250.0;
     /// Bytes to a site for a steady poll: half of `poll-bytes`, and the headers of TCP and IP.
@@ -70,10 +96,10 @@ mod hub {
     pub(super) const REPORTS: f64 = 2.0;
     /// Reports in one PUT, where they come as fast as after a commit.
     pub(super) const REPORTS_OF_A_PUT: f64 = 1000.0;
-    /// Shards whose reports are folded after a commit: a GET and a PUT each.
-    pub(super) const SHARDS: f64 = 1024.0;
-    /// Days after which a roster is signed again: a PUT.
+    /// Days after which a roster is signed again.
     pub(super) const ROSTER_DAYS: f64 = 30.0;
+    /// PUTs for that, and as many GETs: the roster, a part of the directory's log, a shard of its next snapshot.
+    pub(super) const ROSTER_PUTS: f64 = 3.0;
     /// Seconds that a silent connection is kept.
     pub(super) const QUIET: f64 = 300.0;
 }
@@ -132,13 +158,39 @@ impl Fleet {
         ((polls + handshakes) * DAY + commits) / 1e9
     }
 
-    /// What is asked of S3 by whoever serves, beside what `views` read each second.
-    fn storage(self, views: f64) -> f64 {
-        let reports = self.commits * self.clusters * hub::REPORTS / hub::REPORTS_OF_A_PUT;
-        let folding = self.commits * hub::SHARDS;
+    /// Reports a second while nothing happens.
+    fn full_reports(self) -> f64 {
+        self.clusters / hub::FULL_REPORT
+    }
+
+    /// What is asked of S3 whoever serves: content, rosters, folding, collecting. GETs, and PUTs with LISTs, a day.
+    fn asked(self) -> (f64, f64) {
         let content = self.commits * self.clusters;
-        let gets = views * hub::REPLICA_GETS * DAY + folding + content;
-        let puts = reports + folding + self.clusters / hub::ROSTER_DAYS;
+        let rosters = self.clusters / hub::ROSTER_DAYS * hub::ROSTER_PUTS;
+        let statuses = if self.clusters > hub::SPLIT { hub::STATUSES } else { hub::LEAVES };
+        let written = statuses.min(self.full_reports() * hub::FOLD);
+        let folds = DAY / hub::FOLD;
+        let collecting = HOURS * hub::COLLECTING;
+        let gets = content + rosters + folds * (written + statuses + hub::SEEN) + collecting;
+        (gets + hub::PUBLISHER_GETS * DAY, rosters + folds * (written + hub::SEEN + 1.0) + collecting)
+    }
+
+    /// S3 behind servers: their reports share PUTs.
+    fn storage(self) -> f64 {
+        let (gets, puts) = self.asked();
+        let gets = gets + hub::REPLICAS * hub::REPLICA_GETS * DAY;
+        let commits = self.commits * self.clusters * hub::REPORTS / hub::REPORTS_OF_A_PUT;
+        let reports = self.full_reports().min(hub::REPLICAS * hub::REPORT_PUTS) * DAY;
+        let puts = puts + commits + reports + hub::PUBLISHER_LISTS * DAY;
+        gets * price::S3_GET + puts * price::S3_PUT
+    }
+
+    /// S3 behind functions: each instance has one request at a time, so that each report is a PUT.
+    fn storage_of_functions(self, instances: f64) -> f64 {
+        let (gets, puts) = self.asked();
+        let gets = gets + instances * hub::INSTANCE_GETS * DAY;
+        let reports = self.commits * self.clusters * hub::REPORTS + self.full_reports() * DAY;
+        let puts = puts + reports + hub::STEP_LISTS * DAY;
         gets * price::S3_GET + puts * price::S3_PUT
     }
 
@@ -153,7 +205,7 @@ impl Fleet {
         Cost {
             compute: (vcpus * price::VCPU_HOUR + memory * price::MEMORY_HOUR) * HOURS,
             balancer: (price::BALANCER_HOUR + units * price::CAPACITY_HOUR) * HOURS,
-            storage: self.storage(hub::REPLICAS),
+            storage: self.storage(),
             traffic: self.gigabytes() * price::TRAFFIC,
         }
     }
@@ -166,7 +218,7 @@ impl Fleet {
         Cost {
             compute: polls * price::INVOCATION + seconds * price::MEMORY_SECOND,
             balancer: 0.0,
-            storage: self.storage(instances),
+            storage: self.storage_of_functions(instances),
             traffic: self.gigabytes() * price::TRAFFIC,
         }
     }
@@ -226,6 +278,16 @@ mod tests {
     fn a_connection_that_is_not_kept_costs_a_handshake_for_each_poll() {
         assert!(fleet(120.0).handshakes_a_second() < 1e-9);
         assert!((fleet(300.0).handshakes_a_second() - fleet(300.0).polls_a_second()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_looked_at_whether_or_not_anything_happens_is_counted() {
+        let still = Fleet { clusters: 1.0, commits: 0.0, interval: 60.0 };
+        let looks = hub::REPLICAS * hub::REPLICA_GETS * DAY * price::S3_GET;
+        let lists = hub::PUBLISHER_LISTS * DAY * price::S3_PUT;
+        assert!(still.storage() > looks + lists, "{}", still.storage());
+        let reports = 1e6 / hub::FULL_REPORT * DAY * price::S3_PUT;
+        assert!(fleet(60.0).function().storage > reports, "each report of a function is a PUT");
     }
 
     #[test]

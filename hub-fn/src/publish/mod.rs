@@ -195,6 +195,8 @@ pub struct Publisher {
     moved: Vec<(Name, GroupId)>,
     /// Up to whom rosters were compared with the record last.
     compared: Option<Name>,
+    /// When that was.
+    compared_at: Option<Instant>,
     /// When everybody was looked at last.
     swept: Option<Instant>,
     /// Who has heard of tombstones.
@@ -257,6 +259,7 @@ impl Publisher {
             untold: BTreeMap::new(),
             moved: Vec::new(),
             compared: None,
+            compared_at: None,
             swept: None,
             census: Census::default(),
             used_up: BTreeMap::new(),

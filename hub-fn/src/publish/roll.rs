@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
@@ -26,7 +27,7 @@ use crate::record::{self, Entry};
 const IN_FLIGHT: usize = 32;
 /// How many keys are listed at once.
 const PAGE: usize = 1000;
-/// How many rosters are compared with the record in one sync: all of a small fleet, and a rate that
+/// How many rosters are compared with the record at once, in each interval of sources: all of a small fleet, and a rate that
 /// object storage does not notice for a large one.
 const COMPARED: usize = 500;
 /// How often it is told how far a listing is.
@@ -63,8 +64,10 @@ impl Publisher {
             }
         }
         self.members.place(&previous.intent);
-        if step == Step::Sync {
+        let is_due = self.compared_at.is_none_or(|at| at.elapsed() >= self.options.interval);
+        if step == Step::Sync && is_due {
             self.compare(previous).await?;
+            self.compared_at = Some(Instant::now());
         }
         Ok(())
     }

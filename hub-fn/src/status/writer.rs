@@ -20,6 +20,11 @@ use crate::record::{self, Report, STATUS_LOG_LIMIT, StatusLog};
 
 /// The least time between two PUTs.
 const APART: Duration = Duration::from_millis(50);
+/// How long a report waits for others that share its PUT: a fleet that is calm reports all the time, too, and each
+/// PUT is paid for. Nobody waits for a report but the site that sent it.
+const TOGETHER: Duration = Duration::from_millis(500);
+/// With so many that wait, no longer than [`APART`].
+const ENOUGH: usize = 200;
 /// The most reports of one PUT.
 const MOST_REPORTS: usize = 2000;
 /// The most bytes of one PUT, before compression: the last report may go beyond it.
@@ -142,7 +147,7 @@ async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>) {
     let mut last: Option<Instant> = None;
     while let Some(first) = queue.recv().await {
         if let Some(last) = last {
-            tokio::time::sleep_until(last + APART).await;
+            gather(last, &queue).await;
         }
         let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
         let batch = collect(first, &mut queue);
@@ -159,6 +164,18 @@ async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>) {
             }
             drop(permit);
         });
+    }
+}
+
+/// Waits until it is worth another PUT. One that comes alone waits for nobody.
+async fn gather(last: Instant, queue: &mpsc::Receiver<Waiting>) {
+    let mut until = last + APART;
+    while until <= last + TOGETHER {
+        tokio::time::sleep_until(until).await;
+        if queue.len() >= ENOUGH {
+            return;
+        }
+        until += APART;
     }
 }
 
@@ -319,6 +336,28 @@ mod tests {
         let queued = writer.queued();
         assert_eq!(queued.reports, waiting.len(), "those that wait are counted, and no other");
         assert_eq!(queued.bytes, waiting.len() * one.envelope.payload.len());
+    }
+
+    #[tokio::test]
+    async fn reports_that_come_one_by_one_share_a_put_and_the_first_waits_for_nobody() {
+        let gate = Arc::new(Gate::default());
+        let (_folder, _disk, writer) = writer(&gate);
+        let began = Instant::now();
+        writer.append(report("a", "s", 1, 1)).await.expect("a disk");
+        assert!(began.elapsed() < TOGETHER, "it was alone");
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        let mut sent = Vec::new();
+        for _ in 0..75 {
+            ticks.tick().await;
+            let writer = writer.clone();
+            sent.push(tokio::spawn(async move { writer.append(report("a", "s", 1, 1)).await }));
+        }
+        for taken in join_all(sent).await {
+            taken.expect("no panic").expect("a disk");
+        }
+        let halves = usize::try_from(began.elapsed().as_millis() / TOGETHER.as_millis()).expect("few");
+        let puts = gate.puts.load(Ordering::SeqCst);
+        assert!(puts <= halves + 2, "{puts} PUTs in {halves} times {TOGETHER:?}");
     }
 
     #[tokio::test]
