@@ -5,6 +5,8 @@
 //! target, tells of repairs by an `mpsc` channel, and takes turns with the reconciler), the *courier*
 //! ([`crate::courier`]; the other ends, the outbox and its `Notify`), and this loop.
 
+#[cfg(feature = "kubernetes")]
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 
+#[cfg(feature = "kubernetes")]
+use crate::accounts::Accounts;
+use crate::accounts::AccountsError;
 use crate::config::{AgentArgs, TargetSpec};
 use crate::courier::{Courier, Notice, POLL};
 use crate::drift::journal;
@@ -28,6 +33,8 @@ use crate::schedule::about;
 use crate::store::{Found, Keys, Outbox, State, Store, StoreError, outbox};
 use crate::target::Target;
 use crate::target::directory::Directory;
+#[cfg(feature = "kubernetes")]
+use crate::target::kubernetes::{Kubernetes, Options};
 
 /// About how often everything is told anew, changed or not.
 const FULL: Duration = Duration::from_secs(2 * 3600);
@@ -50,6 +57,12 @@ pub enum AgentError {
     /// The target is described wrongly.
     #[error("preparing the target")]
     Target(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The site's list of accounts.
+    #[error(transparent)]
+    Accounts(AccountsError),
+    /// A folder knows nobody.
+    #[error("accounts are of a cluster: --accounts needs --target kubernetes")]
+    NoAccounts,
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
@@ -63,8 +76,8 @@ impl AgentError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Join(JoinError::TokenNeeded) => Exit::Usage,
-            Self::Store(_) | Self::Join(_) | Self::Target(_) => Exit::BadInput,
+            Self::Join(JoinError::TokenNeeded) | Self::NoAccounts => Exit::Usage,
+            Self::Store(_) | Self::Join(_) | Self::Target(_) | Self::Accounts(_) => Exit::BadInput,
             Self::Signals(_) | Self::Stopped(_) => Exit::Fault,
         }
     }
@@ -76,6 +89,7 @@ impl AgentError {
 /// [`AgentError`], whose [`AgentError::exit`] says how the program ends.
 pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
     match args.target.clone() {
+        TargetSpec::Directory(_) if args.accounts.is_some() => Err(AgentError::NoAccounts),
         TargetSpec::Directory(path) => run_with(args, Directory::open(path)).await,
         TargetSpec::Kubernetes => kubernetes(args).await,
     }
@@ -83,12 +97,29 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
 
 #[cfg(feature = "kubernetes")]
 async fn kubernetes(args: AgentArgs) -> Result<Exit, AgentError> {
-    use crate::target::kubernetes::{Kubernetes, Options};
-    let options = Options { in_flight: args.in_flight.into(), per_second: args.qps, ..Options::default() };
-    let target = Kubernetes::connect(args.kubeconfig.as_deref(), options).await;
-    let target = target.map_err(|error| AgentError::Target(error.into()))?;
+    let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
+    let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
     info!(api = target.url(), "Kubernetes");
     run_with(args, target).await
+}
+
+/// The way to a cluster, with the site's list of accounts, if it has one.
+///
+/// # Errors
+/// [`AgentError::Target`], [`AgentError::Accounts`].
+#[cfg(feature = "kubernetes")]
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    accounts: Option<&Path>,
+    options: Options,
+) -> Result<Kubernetes, AgentError> {
+    let accounts = accounts.map(Accounts::read).transpose().map_err(AgentError::Accounts)?;
+    let target = Kubernetes::connect(kubeconfig, options).await;
+    let target = target.map_err(|error| AgentError::Target(error.into()))?;
+    match accounts {
+        Some(accounts) => target.with_accounts(accounts).map_err(|error| AgentError::Target(error.into())),
+        None => Ok(target),
+    }
 }
 
 #[cfg(not(feature = "kubernetes"))]

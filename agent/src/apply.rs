@@ -13,10 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use farshore_shared::digest::Digest;
 use futures::{StreamExt as _, stream};
 
+use crate::claims::Claimed;
 use crate::object::{Manifest, ObjectKey, Owner};
-use crate::plan::{Cause, Completeness, Held, Inventory, Item, Operation, Plan, Removal, plan};
+use crate::plan::{Cause, Completeness, Held, Inventory, Item, Kept, Operation, Plan, Removal, Stays, plan};
 use crate::store::StoreError;
 use crate::target::{Applied, Deleted, Live, ObjectError, Target};
+use crate::terms::Guard;
 use crate::waves::kinds::rank;
 use stages::{Course, Hands, Reached};
 
@@ -38,6 +40,8 @@ pub struct Desired {
     pub aside: BTreeSet<ObjectKey>,
     /// Those among the manifests that are made where they are missing, and then left to others.
     pub once: BTreeSet<ObjectKey>,
+    /// What other services of the site say of what leaves.
+    pub claimed: Claimed,
 }
 
 /// How it went.
@@ -53,8 +57,14 @@ pub struct Outcome {
     pub removed: usize,
     /// Objects that are not as they shall be.
     pub failures: Vec<ObjectError>,
-    /// Why something that left stays.
+    /// Why everything that left stays.
     pub held: Option<Held>,
+    /// What else of it stays.
+    pub kept: Vec<Kept>,
+    /// Objects whose deletion has been asked for and has not ended.
+    pub going: usize,
+    /// Objects that left and are listed still.
+    pub left_over: usize,
     /// Whether all of it is applied and healthy, or was so in this revision before.
     pub healthy: bool,
 }
@@ -80,7 +90,7 @@ pub async fn enforce<T: Target>(
     ledger: &dyn Ledger,
     course: Option<&mut Course<'_>>,
 ) -> Result<Outcome, StoreError> {
-    let Desired { manifests, completeness, removal, revision, mut aside, once } = desired;
+    let Desired { manifests, completeness, removal, revision, mut aside, once, claimed } = desired;
     let (manifests, unknown) = leave_made(target, owner, manifests, &once, &mut aside).await;
     let before = inventory.clone();
     // What is not planned has not left either.
@@ -91,15 +101,19 @@ pub async fn enforce<T: Target>(
     inventory.items = planned;
     let live = target.observe(owner, &inventory.items).await;
     let rendered: BTreeSet<ObjectKey> = manifests.iter().map(|manifest| manifest.key.clone()).collect();
-    let Plan { operations, unchanged, held, failures } =
-        plan(manifests, inventory, live, completeness, removal);
-    let mut outcome = Outcome { objects: unchanged, held, failures, ..Outcome::default() };
+    let Plan { operations, unchanged, held, kept, failures } =
+        plan(manifests, inventory, live, completeness, removal, &claimed);
+    let mut outcome = Outcome { objects: unchanged, held, kept, failures, ..Outcome::default() };
     outcome.failures.extend(unknown);
-    let (applies, deletions) = sorted(operations);
+    let Sorted { applies, deletions, released } = sorted(operations);
     inventory.items.extend(unplanned);
     list(inventory, applies.iter().map(|(manifest, _)| manifest));
     list(inventory, course.iter().flat_map(|course| &course.hooks).map(|hook| &hook.manifest));
     let is_rendered = |key: &ObjectKey| rendered.contains(key) || aside.contains(key);
+    inventory.doomed = match removal {
+        Removal::Tombstone { kinds } => Some(kinds),
+        Removal::Revision { .. } | Removal::Unproven { .. } | Removal::Nothing => None,
+    };
     if let Some((revision, incarnation)) = revision {
         inventory.incarnation = Some(incarnation);
         let now = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
@@ -109,11 +123,13 @@ pub async fn enforce<T: Target>(
         ledger.save(inventory)?;
     }
     let listed = inventory.clone();
+    inventory.items.retain(|item| !released.contains(&item.key));
     let mut hands = Hands { target, owner, inventory, outcome: &mut outcome, removed: false };
     let reached = stages::run(&mut hands, applies, deletions, course).await;
-    let is_removed = hands.removed && outcome.held.is_none() && completeness == Completeness::Complete;
+    let is_removed = hands.removed && completeness == Completeness::Complete;
+    outcome.left_over = inventory.items.iter().filter(|item| !is_rendered(&item.key)).count();
     outcome.healthy = reached == Reached::Healthy && outcome.failures.is_empty();
-    if is_removed && outcome.failures.is_empty() {
+    if is_removed && outcome.left_over == 0 && outcome.failures.is_empty() {
         inventory.settled = revision.map(|(revision, _)| revision);
     }
     if outcome.healthy {
@@ -129,21 +145,30 @@ pub async fn enforce<T: Target>(
     Ok(outcome)
 }
 
-/// What is to be applied, and what is to be removed.
-fn sorted(operations: Vec<Operation>) -> (Vec<(Manifest, Cause)>, Vec<Item>) {
-    let (mut applies, mut deletions) = (vec![], vec![]);
+/// What is to be done, by what it is.
+#[derive(Default)]
+struct Sorted {
+    applies: Vec<(Manifest, Cause)>,
+    deletions: Vec<Item>,
+    /// What is not ours to know of any more.
+    released: BTreeSet<ObjectKey>,
+}
+
+fn sorted(operations: Vec<Operation>) -> Sorted {
+    let mut sorted = Sorted::default();
     for operation in operations {
         match operation {
-            Operation::Apply(manifest, cause) => applies.push((*manifest, cause)),
-            Operation::Delete(item) => deletions.push(*item),
+            Operation::Apply(manifest, cause) => sorted.applies.push((*manifest, cause)),
+            Operation::Delete(item) => sorted.deletions.push(*item),
+            Operation::Release(item) => drop(sorted.released.insert(item.key)),
         }
     }
-    (applies, deletions)
+    sorted
 }
 
 /// The manifests that are to be applied: of those that are only made where they are missing, what is there
 /// goes aside, whoever made it.
-async fn leave_made<T: Target>(
+pub(crate) async fn leave_made<T: Target>(
     target: &T,
     owner: &Owner,
     manifests: Vec<Manifest>,
@@ -197,7 +222,7 @@ async fn apply_all<T: Target>(
         ranks.entry(rank(&apply.0.key)).or_default().push(apply);
     }
     for (_, applies) in ranks {
-        let usable = namespaces(target, &applies).await;
+        let usable = namespaces(target, owner, &applies).await;
         let results: Vec<_> = stream::iter(applies)
             .map(|(manifest, cause)| {
                 let usable = &usable;
@@ -236,13 +261,14 @@ async fn apply_one<T: Target>(
 /// Makes sure of every namespace that these objects live in.
 async fn namespaces<T: Target>(
     target: &T,
+    owner: &Owner,
     applies: &[(Manifest, Cause)],
 ) -> BTreeMap<String, Result<(), ObjectError>> {
     let names: BTreeSet<String> =
         applies.iter().filter_map(|(manifest, _)| manifest.key.namespace.clone()).collect();
     stream::iter(names)
         .map(|name| async move {
-            let usable = target.ensure_namespace(&name).await;
+            let usable = target.ensure_namespace(owner, &name).await;
             (name, usable)
         })
         .buffer_unordered(IN_FLIGHT)
@@ -259,7 +285,7 @@ fn note(
 ) {
     match result {
         Err(error) => outcome.failures.push(error),
-        Ok(Applied { uid, fingerprint, .. }) => {
+        Ok(Applied { uid, fingerprint, fields, .. }) => {
             outcome.objects += 1;
             match cause {
                 Cause::Changed => outcome.changed += 1,
@@ -270,6 +296,9 @@ fn note(
                 item.uid = Some(uid);
                 item.applied = Some(manifest.digest());
                 item.fingerprint = Some(fingerprint);
+                item.fields = fields;
+                item.guard = Guard::of(manifest);
+                item.adopted |= manifest.terms.adopt;
             }
         }
     }
@@ -307,6 +336,11 @@ async fn delete_all<T: Target>(
                 Ok(Deleted::NotOurs) => {
                     gone.insert(item.key);
                 }
+                Ok(Deleted::Kept) => {
+                    outcome.kept.push(Kept { key: item.key.clone(), why: Stays::Annotated });
+                    gone.insert(item.key);
+                }
+                Ok(Deleted::Going) => outcome.going += 1,
                 Err(error) => outcome.failures.push(error),
             }
         }

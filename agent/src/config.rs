@@ -31,6 +31,9 @@ pub struct AgentArgs {
     /// Kubeconfig for --target kubernetes [default: in the cluster, else $KUBECONFIG]
     #[arg(long, env = "FARSHORE_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Which service account each service is applied as [default: all as the agent itself]
+    #[arg(long, env = "FARSHORE_ACCOUNTS", value_name = "FILE")]
+    pub accounts: Option<PathBuf>,
     /// How often the hub is asked [default: what the hub says, 2m until it has said it]
     #[arg(long, env = "FARSHORE_POLL", value_name = "DURATION", value_parser = interval)]
     pub poll: Option<HumanDuration>,

@@ -23,6 +23,8 @@ pub struct Holding<'a> {
     pub healthy: &'a BTreeMap<Name, Healthy>,
     /// The services that have objects in place, and which life of each.
     pub in_place: &'a BTreeMap<Name, Option<u64>>,
+    /// Those among them that a tombstone has begun to remove.
+    pub doomed: &'a BTreeSet<Name>,
     /// The artifacts that are on disk.
     pub content: &'a BTreeSet<Digest>,
     /// The revisions that were given up here, by service.
@@ -110,6 +112,25 @@ pub fn revision(entry: &ServiceEntry, roster: &Roster) -> Digest {
     Digest::of(&serde_json::to_vec(&said).expect("entries and labels have string keys only"))
 }
 
+/// Every service of the documents with its revision; none where the entry cannot be read.
+#[must_use]
+pub fn newest(holding: &Holding<'_>) -> BTreeMap<String, Option<Digest>> {
+    holding.documents.map(|(roster, group)| newest_of(roster, group)).unwrap_or_default()
+}
+
+/// The same of documents.
+#[must_use]
+pub fn newest_of(roster: &Roster, group: &Group) -> BTreeMap<String, Option<Digest>> {
+    let mut newest = BTreeMap::new();
+    for entry in group.entries() {
+        match entry {
+            Ok(entry) => newest.insert(entry.name.to_string(), Some(revision(&entry, roster))),
+            Err(bad) => newest.insert(bad.name, None),
+        };
+    }
+    newest
+}
+
 fn enforce(holding: &Holding<'_>, roster: &Roster, entry: ServiceEntry) -> Work {
     if let Some(work) = instead(holding, &entry, revision(&entry, roster)) {
         return work;
@@ -182,8 +203,11 @@ fn keep_all(holding: &Holding<'_>, spoken_of: &BTreeSet<Name>) -> Vec<Work> {
     let kept = holding.in_place.keys().filter(|name| !spoken_of.contains(*name));
     let why = "no document names this service, and no tombstone removes it";
     kept.map(|name| {
-        let blocked = || Work::Blocked { name: name.to_string(), why: why.to_owned() };
-        last_healthy(holding, name, why).unwrap_or_else(blocked)
+        let blocked = |why: &str| Work::Blocked { name: name.to_string(), why: why.to_owned() };
+        if holding.doomed.contains(name) {
+            return blocked("its removal has begun; it goes on when this site holds something newer");
+        }
+        last_healthy(holding, name, why).unwrap_or_else(|| blocked(why))
     })
     .collect()
 }
@@ -196,6 +220,8 @@ fn removals(holding: &Holding<'_>, roster: &Roster, group: &Group, named: &BTree
         let mut tombstones = roster.tombstones.iter().chain(&group.tombstones);
         tombstones.any(|Tombstone { service, incarnation }| service == name && life == Some(*incarnation))
     };
+    // What was begun is ended, also when the tombstone has left the documents.
+    let is_dead = |name: &Name, life| holding.doomed.contains(name) || is_dead(name, life);
     let left = holding.in_place.iter().filter(|(name, life)| !named.contains(*name) && is_dead(name, **life));
     left.map(|(name, _)| name.clone()).collect()
 }
@@ -232,7 +258,7 @@ pub fn removal(enforce: &Enforce, prune: Prune) -> Removal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use farshore_shared::wire::{Artifact, DriftRule, PruneBudget, Renderer, Revision};
+    use farshore_shared::wire::{ApplyPolicy, Artifact, DriftRule, PruneBudget, Renderer, Revision};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")
@@ -253,6 +279,7 @@ mod tests {
             health: vec![],
             timeout_seconds: None,
             on_failure: OnFailure::Hold,
+            apply: ApplyPolicy::default(),
             drift: DriftRule::default(),
             critical: vec![],
         }
@@ -266,6 +293,7 @@ mod tests {
         in_place: BTreeMap<Name, Option<u64>>,
         content: BTreeSet<Digest>,
         given_up: BTreeMap<Name, (Digest, FailedRevision)>,
+        doomed: BTreeSet<Name>,
     }
 
     impl Case {
@@ -298,8 +326,8 @@ mod tests {
                 critical: vec![],
             };
             let content = entries.iter().map(|entry| entry.artifact.digest).collect();
-            let (healthy, in_place, given_up) = Default::default();
-            Self { roster, group, prune: Prune::Allowed, healthy, in_place, content, given_up }
+            let (healthy, in_place, given_up, doomed) = Default::default();
+            Self { roster, group, prune: Prune::Allowed, healthy, in_place, content, given_up, doomed }
         }
 
         fn gave_up(&mut self, entry: &ServiceEntry) {
@@ -326,6 +354,7 @@ mod tests {
                 prune: self.prune,
                 healthy: &self.healthy,
                 in_place: &self.in_place,
+                doomed: &self.doomed,
                 content: &self.content,
                 given_up: &self.given_up,
             })
@@ -386,6 +415,20 @@ mod tests {
     }
 
     #[test]
+    fn a_removal_that_has_begun_goes_on_when_its_tombstone_is_gone() {
+        let mut case = Case::new(&[]);
+        case.was_healthy(&entry("web", "old"));
+        case.doomed.insert(name("web"));
+        assert_eq!(case.decide(), [Work::Remove(name("web"))]);
+        case.prune = Prune::Forbidden;
+        assert!(matches!(&case.decide()[..], [Work::Blocked { .. }]), "nothing brings it back");
+        let mut case = Case::new(&[entry("web", "new")]);
+        case.doomed.insert(name("web"));
+        case.was_healthy(&entry("web", "old"));
+        assert_eq!(commits(&case.decide()), [("web", "new")]);
+    }
+
+    #[test]
     fn a_service_that_is_named_again_outlives_its_tombstone() {
         let mut case = Case::new(&[entry("web", "new")]);
         case.was_healthy(&entry("web", "old"));
@@ -402,6 +445,7 @@ mod tests {
             prune: Prune::Forbidden,
             healthy: &case.healthy,
             in_place: &case.in_place,
+            doomed: &case.doomed,
             content: &case.content,
             given_up: &case.given_up,
         };

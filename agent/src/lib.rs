@@ -7,6 +7,7 @@
 //!
 //! - [`config`], [`agent`]: what an agent is told, and its one loop, with all tasks.
 //! - [`courier`]: everything said to and heard from the hub; [`schedule`]: when (pure).
+//! - [`foresight`]: what would be done with what is accepted, for a person who looks first.
 //! - [`hub`]: the client of a hub.
 //! - [`identity`]: how a site joins its fleet.
 //! - [`verify`]: whether what a hub offers is believed (pure).
@@ -14,11 +15,15 @@
 //! - [`decide`]: what to do with every service (pure).
 //! - [`render`]: from an artifact to manifests.
 //! - [`object`]: one Kubernetes object as a document, and our marks on it.
+//! - [`accounts`]: which service is applied as whom, as the site says (pure).
+//! - [`terms`]: how one object is applied and removed, as its annotations and its service say (pure).
+//! - [`claims`]: what every service declares, so that what moves between them is taken over (pure).
 //! - [`plan`]: what to do with one service's objects (pure).
 //! - [`waves`]: in which order, and what runs once on the way (pure).
 //! - [`health`]: whether an object does what it was made for (pure).
 //! - [`rollout`]: what is remembered of a service on its way to a revision (pure).
 //! - [`apply`]: does it.
+//! - [`difference`]: what differs between an object as it is and as it would be (pure).
 //! - [`target`]: where objects live.
 //! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
@@ -27,12 +32,16 @@
 //! Tasks: `hub::connection` spawns one per connection, which moves its bytes; the requests and bodies
 //! on that connection join it, and the last of them to be dropped ends it.
 
+pub mod accounts;
 pub mod agent;
 pub mod apply;
+pub mod claims;
 pub mod config;
 pub mod courier;
 pub mod decide;
+pub mod difference;
 pub mod drift;
+pub mod foresight;
 pub mod health;
 pub mod hub;
 pub mod identity;
@@ -45,5 +54,6 @@ pub mod rollout;
 pub mod schedule;
 pub mod store;
 pub mod target;
+pub mod terms;
 pub mod verify;
 pub mod waves;

@@ -7,6 +7,7 @@ use farshore_shared::names::Name;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::terms::Terms;
 use crate::waves::annotations;
 
 /// The label that says which service an object belongs to.
@@ -66,6 +67,8 @@ pub struct Manifest {
     pub body: Value,
     /// Where it came from, for a person: a file of the artifact and the number of the document in it.
     pub origin: String,
+    /// How it is to be applied.
+    pub terms: Terms,
 }
 
 /// Why a document is not a manifest.
@@ -107,7 +110,7 @@ impl Manifest {
         let namespace = text(metadata, "namespace");
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let key = ObjectKey { group: group.to_owned(), kind, namespace, name };
-        Ok(Self { key, version: version.to_owned(), body, origin })
+        Ok(Self { key, version: version.to_owned(), body, origin, terms: Terms::default() })
     }
 
     /// `group/version`, or `version` for the core group.

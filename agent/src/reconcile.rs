@@ -8,7 +8,7 @@
 //! - `beside`: what the reconciler shares with the mender; [`rhythm`]: when it looks again.
 //! - `held`: what is known before a pass; `status`: what it says of each service.
 
-mod arrange;
+pub(crate) mod arrange;
 mod beside;
 mod bring;
 mod claims;
@@ -24,18 +24,20 @@ use std::sync::Arc;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Artifact, ServiceEntry, ServiceState, ServiceStatus};
+use farshore_shared::wire::{Artifact, ProtectedKinds, ServiceEntry, ServiceState, ServiceStatus};
 use tracing::warn;
 
 use crate::apply::{self, Desired, Outcome};
+use crate::claims::{Claimed, Claims};
 use crate::decide::{self, Enforce, Holding, Work};
 use crate::drift::Shared;
 use crate::health::rules::Judges;
-use crate::object::Owner;
-use crate::plan::{Completeness, Removal};
+use crate::object::{ObjectKey, Owner};
+use crate::plan::{Completeness, Inventory, Removal, Stays};
 use crate::render::{self, Limits, Site, Tools};
 use crate::store::{Content, Found, Healthy, Made, Prune, Store, StoreError};
 use crate::target::Target;
+use crate::terms::Terms;
 use crate::verify::Documents;
 use held::{InPlace, Inventories};
 use renders::Rendered;
@@ -88,6 +90,9 @@ pub struct Reconciler<T> {
     intended: BTreeMap<Name, Enforce>,
     rollouts: Rollouts,
     in_place: InPlace,
+    claims: Claims,
+    /// Services of which something stays until others have been rendered.
+    deferred: BTreeSet<Name>,
     /// Every service as the last pass left it.
     last: BTreeMap<Name, ServiceStatus>,
     /// Whether a revision was given up in this pass.
@@ -101,6 +106,8 @@ impl<T: Target> Reconciler<T> {
     #[must_use]
     pub fn new(store: Arc<Store>, target: T, cluster: Name, tools: Tools) -> Self {
         let (intended, last) = Default::default();
+        let (rollouts, in_place) = (Rollouts::default(), InPlace::default());
+        let (claims, deferred) = (Claims::default(), BTreeSet::new());
         Self {
             store,
             target: Arc::new(target),
@@ -108,8 +115,10 @@ impl<T: Target> Reconciler<T> {
             tools,
             shared: Arc::default(),
             intended,
-            rollouts: Rollouts::default(),
-            in_place: InPlace::default(),
+            rollouts,
+            in_place,
+            claims,
+            deferred,
             last,
             again: false,
             silent: None,
@@ -142,10 +151,11 @@ impl<T: Target> Reconciler<T> {
         let healthy = self.healthy(&mut pass)?;
         // Between two looks at everything no inventory comes or goes but by new orders.
         if extent == Extent::Everything {
+            self.shared.looks();
             self.in_place = self.in_place()?;
         }
         self.target.follow(&self.shared.state().kinds());
-        let InPlace { lives: in_place, alarms } = self.in_place.clone();
+        let InPlace { lives: in_place, doomed, alarms } = self.in_place.clone();
         pass.alarms.extend(alarms);
         pass.alarms.extend(self.rollouts.refresh(&self.store)?);
         let given_up = self.rollouts.given_up();
@@ -156,6 +166,7 @@ impl<T: Target> Reconciler<T> {
             prune: orders.prune,
             healthy: &healthy,
             in_place: &in_place,
+            doomed: &doomed,
             content: &content,
             given_up: &given_up,
         };
@@ -194,6 +205,8 @@ impl<T: Target> Reconciler<T> {
         pass: &mut Pass,
     ) -> BTreeMap<Name, Healthy> {
         let (mut done, mut healthy) = (BTreeSet::new(), holding.healthy.clone());
+        self.begin_claims(holding);
+        let mut worked = Vec::with_capacity(work.len());
         for work in work {
             let work = decide::after_dependencies(holding, work, &done);
             let status = match self.known(&work, extent) {
@@ -203,11 +216,31 @@ impl<T: Target> Reconciler<T> {
             if status.state == ServiceState::Applied {
                 done.insert(status.name.clone());
             }
-            pass.services.push(status);
+            worked.push((work, status));
         }
+        // By now it is known what the others declare, and they have taken over what is theirs.
+        let deferred = std::mem::take(&mut self.deferred);
+        for (work, status) in worked.iter_mut().filter(|(_, status)| deferred.contains(&status.name)) {
+            *status = self.one(work, site, holding, &mut healthy).await;
+        }
+        pass.services.extend(worked.into_iter().map(|(_, status)| status));
         pass.again = std::mem::take(&mut self.again);
         self.last = pass.services.iter().map(|status| (status.name.clone(), status.clone())).collect();
         healthy
+    }
+
+    /// What is in place whole, in its newest revision, declares what is listed: it need not be rendered for
+    /// that.
+    fn begin_claims(&mut self, holding: &Holding<'_>) {
+        self.deferred.clear();
+        self.claims.begin(decide::newest(holding), &holding.in_place.keys().cloned().collect());
+        for name in holding.in_place.keys() {
+            if !self.claims.is_known(name)
+                && let Ok(Found::Good(inventory)) = self.store.inventory(name)
+            {
+                self.claims.recall(name, &inventory);
+            }
+        }
     }
 
     async fn one(
@@ -233,10 +266,13 @@ impl<T: Target> Reconciler<T> {
                 status
             }
             Work::Remove(name) => {
-                let status = self.remove(name).await;
-                if status.state == ServiceState::Applied {
+                let (status, left_over) = self.remove(name, healthy).await;
+                if let Some(left_over) = left_over {
+                    // Its inventory says from now on that it goes: nothing brings it back.
                     healthy.remove(name);
-                    self.forget(name);
+                    if left_over == 0 {
+                        self.forget(name);
+                    }
                 }
                 status
             }
@@ -292,6 +328,7 @@ impl<T: Target> Reconciler<T> {
             return Ok((status, note.is_none()));
         }
         let rendered = self.render(entry, *revision, site).await?;
+        self.claims.declare(&entry.name, *revision, rendered.completeness(), &rendered.manifests);
         let mut ready = self.arrange(enforce, healthy, rendered);
         let refused = self.refuse_claimed(&entry.name, &mut ready.desired, site).await;
         ready.failures.extend(refused);
@@ -316,45 +353,76 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    async fn remove(&mut self, name: &Name) -> ServiceStatus {
+    /// Removes a service; answers also how much of it is left over, if its removal could begin.
+    async fn remove(
+        &mut self,
+        name: &Name,
+        healthy: &BTreeMap<Name, Healthy>,
+    ) -> (ServiceStatus, Option<usize>) {
         let mut status = blank(name.clone(), "");
         let _turn = self.shared.turn(name).await;
+        let begun = self.store.salvage(name).ok().and_then(|inventory| inventory.doomed);
+        let kinds = begun.unwrap_or_else(|| named_kinds(healthy.get(name)));
         let desired = Desired {
             manifests: vec![],
             completeness: Completeness::Complete,
-            removal: Removal::Tombstone,
+            removal: Removal::Tombstone { kinds },
             revision: None,
             aside: BTreeSet::new(),
             once: BTreeSet::new(),
+            claimed: Claimed::default(),
         };
         match self.apply(name, desired).await {
             Ok(outcome) => {
                 self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);
-                if status.state == ServiceState::Applied {
-                    status.message = "removed".to_owned();
+                if status.state == ServiceState::Applied && outcome.left_over == 0 {
+                    let kept = std::mem::take(&mut status.message);
+                    status.message = match kept.is_empty() {
+                        true => "removed".to_owned(),
+                        false => format!("removed; {kept}"),
+                    };
                 }
+                (status, Some(outcome.left_over))
             }
-            Err(error) => (status.state, status.message) = (ServiceState::Failed, short(&chain(&error))),
+            Err(error) => {
+                (status.state, status.message) = (ServiceState::Failed, short(&chain(&error)));
+                (status, None)
+            }
         }
-        status
     }
 
-    async fn apply(&self, service: &Name, desired: Desired) -> Result<Outcome, StoreError> {
-        let mut inventory = self.store.inventory(service)?.good().unwrap_or_default();
+    async fn apply(&mut self, service: &Name, mut desired: Desired) -> Result<Outcome, StoreError> {
+        // What a damaged part of it listed is not listed any more, and so is never deleted.
+        let mut inventory = self.store.salvage(service)?;
+        desired.claimed = self.claims.of_others(service, &leaving(&inventory, &desired));
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let ledger = Inventories { store: &self.store, service };
         let outcome = apply::enforce(&*self.target, &owner, desired, &mut inventory, &ledger, None).await;
         self.shared.state().replace(service, &inventory);
-        outcome
+        let outcome = outcome?;
+        self.note_claims(service, &inventory, &outcome);
+        Ok(outcome)
+    }
+
+    /// Remembers what a service has in place, and whether something that left it waits for others.
+    fn note_claims(&mut self, service: &Name, inventory: &Inventory, outcome: &Outcome) {
+        self.claims.applied(service, inventory);
+        let waits = |why: &Stays| matches!(why, Stays::Undeclared(_) | Stays::Moving);
+        if outcome.kept.iter().any(|kept| waits(&kept.why)) {
+            self.deferred.insert(service.clone());
+        }
     }
 
     /// Renders, unless that has been done from just this and everything found its place.
     async fn render(&self, entry: &ServiceEntry, revision: Digest, site: &Site) -> Result<Rendered, String> {
         let inputs = renders::inputs(entry, site, &self.tools);
         if renders::made(&self.store, &entry.name, revision, inputs).is_some()
-            && let Some(manifests) = renders::kept(&self.store, &entry.name).await
+            && let Some(mut manifests) = renders::kept(&self.store, &entry.name).await
         {
+            for manifest in &mut manifests {
+                manifest.terms = Terms::of(manifest, entry.apply, entry.prune);
+            }
             return Ok(Rendered { manifests, failures: vec![], mistakes: vec![] });
         }
         let content = unpacked(self.store.content(), &entry.artifact).await?;
@@ -366,6 +434,7 @@ impl<T: Target> Reconciler<T> {
             match manifest {
                 Ok(mut manifest) => {
                     manifest.mark(&owner);
+                    manifest.terms = Terms::of(&manifest, entry.apply, entry.prune);
                     manifests.push(manifest);
                 }
                 Err(error) => failures.push(error),
@@ -379,6 +448,20 @@ impl<T: Target> Reconciler<T> {
         }
         Ok(rendered)
     }
+}
+
+/// What is listed of a service and not wanted any more.
+pub(crate) fn leaving<'a>(inventory: &'a Inventory, desired: &Desired) -> Vec<&'a ObjectKey> {
+    let wanted: BTreeSet<&ObjectKey> =
+        desired.manifests.iter().map(|manifest| &manifest.key).chain(&desired.aside).collect();
+    inventory.items.iter().map(|item| &item.key).filter(|key| !wanted.contains(key)).collect()
+}
+
+/// The protected kinds that the last entry of a service let go.
+pub(crate) fn named_kinds(healthy: Option<&Healthy>) -> ProtectedKinds {
+    let entry =
+        healthy.and_then(|healthy| serde_json::from_value::<ServiceEntry>(healthy.entry.clone()).ok());
+    entry.map(|entry| entry.prune.kinds).unwrap_or_default()
 }
 
 /// An artifact's files. One that is corrupt on disk is set aside, so that it is fetched again.

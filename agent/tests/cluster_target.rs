@@ -13,11 +13,12 @@ use futures::StreamExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+mod bounds;
 mod cluster;
 mod target_contract;
 
 use cluster::kubelet::Kubelet;
-use cluster::{Place, assert_untouched, config_map, definition, deployment, job, till, untouched};
+use cluster::{Place, assert_untouched, config_map, definition, deployment, job, owner, till, untouched};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -42,7 +43,7 @@ async fn a_foreign_change_to_an_owned_field_is_seen_and_put_back() {
     ] {
         place.edit("a", change.clone()).await;
         assert_ne!(place.observe(&before).await, untouched(&before), "{change}");
-        before = place.apply(&manifest).await;
+        before = place.repair(&manifest).await;
         assert_eq!(place.observe(&before).await, untouched(&before), "{change}");
         let live = place.config_maps().get("a").await.expect("it is there");
         assert_eq!(live.data["data"], json!({"a": "1", "b": "1"}), "{change}");
@@ -59,7 +60,7 @@ async fn every_way_to_change_an_owned_field_is_seen() {
     let deployments = place.api("apps", "v1", "Deployment", "deployments");
     let by = PatchParams { field_manager: Some("somebody".into()), ..PatchParams::default() };
     for way in ["replace", "strategic merge", "scale", "remove", "item of a list"] {
-        let item = place.apply(&manifest).await;
+        let item = place.repair(&manifest).await;
         match way {
             "replace" => {
                 let mut live = deployments.get("web").await.expect("it is there");
@@ -89,7 +90,7 @@ async fn every_way_to_change_an_owned_field_is_seen() {
         }
         assert_ne!(place.observe(&item).await, untouched(&item), "{way}");
     }
-    let item = place.apply(&manifest).await;
+    let item = place.repair(&manifest).await;
     assert_eq!(place.observe(&item).await, untouched(&item));
     let live = deployments.get("web").await.expect("it is there");
     assert_eq!(live.data["spec"]["replicas"], 2);
@@ -123,7 +124,7 @@ async fn a_forced_apply_of_somebody_else_is_seen_and_one_that_agrees_is_not() {
     assert_eq!(place.observe(&item).await, untouched(&item));
     apply("2").await;
     assert_ne!(place.observe(&item).await, untouched(&item));
-    place.apply(&manifest).await;
+    place.repair(&manifest).await;
     let live = place.config_maps().get("a").await.expect("it is there");
     assert_eq!(live.data["data"]["a"], "1");
 }
@@ -163,7 +164,7 @@ async fn an_unchanged_apply_writes_nothing() {
     let path = "/api/v1/namespaces/unchanged/configmaps/a";
     let asked: Vec<_> = asked.iter().filter(|write| write.uri.starts_with(path)).collect();
     let [apply] = asked.as_slice() else { panic!("not one request: {asked:?}") };
-    assert_eq!(apply.uri, format!("{path}?fieldManager=farshore&force=true&fieldValidation=Strict"));
+    assert_eq!(apply.uri, format!("{path}?fieldManager=farshore&fieldValidation=Strict"));
     assert!(apply.user_agent.starts_with("farshore-agent/"), "{apply:?}");
 }
 
@@ -215,7 +216,7 @@ async fn many_objects_are_observed_in_order_whether_listed_unlabelled_or_gone() 
 #[tokio::test]
 async fn objects_of_two_namespaces_and_of_the_whole_cluster_are_told_apart() {
     let place = Place::named("two-places").await;
-    place.target.ensure_namespace("two-places-too").await.expect("a namespace");
+    place.target.ensure_namespace(&place.owner, "two-places-too").await.expect("a namespace");
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "two:places", "namespace": "wrong"}, "rules": []});
     let mut elsewhere = config_map("a", "1");
@@ -247,7 +248,7 @@ async fn only_what_is_ours_is_deleted() {
     ] {
         place.edit("b", json!({"metadata": mark})).await;
         assert_eq!(place.target.delete(&place.owner, &unmarked).await, Ok(Deleted::NotOurs));
-        place.apply(&manifest).await;
+        place.repair(&manifest).await;
     }
     assert!(matches!(place.observe(&unmarked).await, Live::Present { .. }));
 
@@ -264,8 +265,8 @@ async fn an_object_with_a_finalizer_is_going_once_it_is_deleted() {
     body["metadata"]["finalizers"] = json!(["example.com/hold"]);
     let manifest = place.manifest(body).await;
     let item = place.apply(&manifest).await;
-    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Gone));
-    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Gone));
+    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Going));
+    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Going));
     assert!(matches!(place.observe(&item).await, Live::Present { .. }));
     assert_ne!(place.observe(&item).await, untouched(&item));
     let going = place.target.apply(&place.owner, &manifest).await.expect_err("it is going");
@@ -293,7 +294,7 @@ async fn a_definition_and_its_objects_come_and_go_in_one_go() {
     assert_eq!(place.observe(&till_item).await, untouched(&till_item));
     assert_eq!(place.apply(&definition).await, definition_item);
 
-    assert_eq!(place.target.delete(&place.owner, &definition_item).await, Ok(Deleted::Gone));
+    assert_eq!(place.target.delete(&place.owner, &definition_item).await, Ok(Deleted::Going));
     let items = [till_item.clone(), till_item.clone()];
     let gone = wait_for("the kind to go", PATIENCE, async || {
         let live = place.target.observe(&place.owner, &items).await;
@@ -414,13 +415,13 @@ async fn who_may_do_nothing_is_told_what_is_not_allowed() {
         assert!(error.message.starts_with("not allowed to list configmaps: "), "{error}");
     }
     assert!(nobody.delete(&place.owner, &item).await.is_err());
-    assert!(nobody.ensure_namespace("forbidden-too").await.is_err());
+    assert!(nobody.ensure_namespace(&place.owner, "forbidden-too").await.is_err());
 }
 
 #[tokio::test]
 async fn who_may_not_list_everywhere_lists_where_the_service_is_at_home() {
     let place = Place::named("at-home").await;
-    place.target.ensure_namespace("at-home-too").await.expect("a namespace");
+    place.target.ensure_namespace(&place.owner, "at-home-too").await.expect("a namespace");
     let mut items = vec![place.config_map("a").await.1, place.config_map("b").await.1];
     for namespace in ["at-home", "at-home-too"] {
         let mut body = config_map("c", "1");
@@ -463,13 +464,13 @@ async fn a_namespace_is_usable_when_its_apply_returns_and_not_while_it_goes() {
         inside
     };
     place.apply(&place.manifest(inside("a")).await).await;
-    assert_eq!(place.target.ensure_namespace("namespaces-new").await, Ok(()));
+    assert_eq!(place.target.ensure_namespace(&place.owner, "namespaces-new").await, Ok(()));
 
     // No controller empties namespaces here, so it stays as it is: going.
-    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Gone));
+    assert_eq!(place.target.delete(&place.owner, &item).await, Ok(Deleted::Going));
     let late = place.manifest(inside("b")).await;
     for refused in [
-        place.target.ensure_namespace("namespaces-new").await.expect_err("it is going"),
+        place.target.ensure_namespace(&place.owner, "namespaces-new").await.expect_err("it is going"),
         place.target.apply(&place.owner, &manifest).await.expect_err("it is going"),
         place.target.apply(&place.owner, &late).await.expect_err("it is going"),
     ] {
@@ -494,7 +495,7 @@ async fn an_api_that_is_away_is_unreachable_and_comes_back() {
         let back =
             wait_for("the API", PATIENCE, async || target.ready().await.map_err(|error| error.to_string()));
         back.await.expect("the cable is whole");
-        target.ensure_namespace("cable").await.expect("a namespace");
+        target.ensure_namespace(&owner("cable"), "cable").await.expect("a namespace");
         cable.set_mode(ProxyMode::Refuse).await.expect("it is cut");
         target.ready().await.expect_err("the cable is cut");
     }
@@ -512,7 +513,7 @@ async fn an_api_that_hangs_is_unreachable_and_no_request_waits_for_ever() {
     cable.set_mode(ProxyMode::Blackhole).await.expect("it swallows");
     let hangs = target.ready().await.expect_err("nothing comes back").to_string();
     assert!(hangs.ends_with("no answer from the API within 500ms"), "{hangs}");
-    let refused = target.ensure_namespace("hangs").await.expect_err("nothing comes back");
+    let refused = target.ensure_namespace(&owner("hangs"), "hangs").await.expect_err("nothing comes back");
     assert_eq!(refused.retry, Retry::Worthwhile);
     assert_eq!(refused.message, "cannot get namespaces: no answer from the API within 500ms");
     cable.set_mode(ProxyMode::Forward).await.expect("it is whole");

@@ -206,6 +206,42 @@ async fn what_others_own_is_left_alone() -> Result<(), KitError> {
 }
 
 #[tokio::test]
+async fn a_repair_of_one_object_asks_for_no_other() -> Result<(), KitError> {
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: { name: r }\nrules: []\n";
+    let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: { name: s }\n";
+    let files = ["a", "b", "c", "probe"].map(|name| (format!("{name}.yaml"), config_map(name, "1")));
+    let mut files: Vec<(&str, &str)> =
+        files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    files.extend([("role.yaml", role), ("account.yaml", account)]);
+    let kubernetes = server().await?;
+    let begun = kubernetes.audit_mark()?;
+    let place = Shared::on(kubernetes, "alone", "", &files).await?;
+    let of_ours = |reads: Vec<ApiRequest>| -> Vec<ApiRequest> {
+        let ours = reads.into_iter().filter(|read| read.user_agent.starts_with("farshore-agent/"));
+        ours.filter(|read| read.uri.contains("/alone/")).collect()
+    };
+    // Everything is looked at once, because nobody knows what happened before the watches began.
+    wait_for("the first look", SOON, async || {
+        let reads = place.kubernetes.audit_reads_since(begun).map_err(|error| error.to_string())?;
+        let reads = of_ours(reads);
+        if reads.iter().any(|read| read.verb == "list") { Ok(()) } else { Err(format!("{reads:?}")) }
+    })
+    .await?;
+    place.heard().await?;
+    let mark = place.kubernetes.audit_mark()?;
+    for _ in 0..3 {
+        place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
+        place.until("configmap", "a", "{.data.value}", Some("1")).await?;
+    }
+    place.until_service("told of", |service| service.repairs >= 5).await?;
+    let reads = of_ours(place.kubernetes.audit_reads_since(mark)?);
+    let others: Vec<_> = reads.iter().filter(|read| !read.uri.contains("/configmaps/a")).collect();
+    assert!(others.is_empty(), "{others:#?}");
+    assert_eq!(reads.len(), 3, "one look for each change: {reads:#?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_service_that_wants_to_be_told_is_told_who_changed_what() -> Result<(), KitError> {
     let files = [("a.yaml", config_map("a", "ours")), ("b.yaml", config_map("b", "ours"))];
     let files = [("a.yaml", &*files[0].1), ("b.yaml", &*files[1].1)];
@@ -226,6 +262,27 @@ async fn a_service_that_wants_to_be_told_is_told_who_changed_what() -> Result<()
     let status = place.world.fleet.status("alerting")?.expect("it was read just now");
     assert!(status.alarms.iter().any(|alarm| alarm.contains("2 objects differ")), "{:?}", status.alarms);
     assert_eq!(place.writes(mark, "configmaps/a")?, []);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_put_back_by_hand_is_told_of_no_more() -> Result<(), KitError> {
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: n }\n\
+        spec: { podSelector: {}, policyTypes: [Ingress] }\n";
+    let files = [("a.yaml", &*config_map("a", "ours")), ("n.yaml", policy)];
+    let place = Shared::with("by-hand", "alert", &files).await?;
+    let types = |types: &str| format!(r#"{{"spec":{{"policyTypes":[{types}]}}}}"#);
+    // One of them counts its generations, the other does not. Whoever has put a field back once keeps it: the next
+    // change of it moves no owner either.
+    for _ in 0..2 {
+        place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
+        place.patch("networkpolicy", "n", &types(r#""Ingress","Egress""#))?;
+        place.until_service("told of", |service| service.drift.len() == 2).await?;
+        place.patch("configmap", "a", r#"{"data":{"value":"ours"}}"#)?;
+        place.patch("networkpolicy", "n", &types(r#""Ingress""#))?;
+        let service = place.until_service("well", |service| service.drift.is_empty()).await?;
+        assert_eq!((service.state, service.repairs), (ServiceState::Applied, 0));
+    }
     Ok(())
 }
 

@@ -5,9 +5,11 @@ use farshore_agent::config::AgentArgs;
 use farshore_hub_fn::config::HubArgs;
 use farshore_shared::exit::Exit;
 
+use crate::adopt::AdoptArgs;
 use crate::approve::ApproveArgs;
 use crate::completion::CompletionArgs;
 use crate::demo::DemoArgs;
+use crate::diff::DiffArgs;
 use crate::failure::Failure;
 use crate::gc::GcArgs;
 use crate::get::GetArgs;
@@ -59,6 +61,10 @@ enum Command {
     Approve(ApproveArgs),
     /// Take a cluster out of the fleet
     Remove(RemoveArgs),
+    /// Show what the agent of a site would change
+    Diff(DiffArgs),
+    /// Take a service's objects over from who applied them before
+    Adopt(AdoptArgs),
     /// Delete what of the record nobody needs any more
     Gc(GcArgs),
     /// Check a fleet repository before it is pushed
@@ -79,6 +85,8 @@ impl Farshore {
             Command::Get(args) => args.run().await,
             Command::Approve(args) => args.run().await,
             Command::Remove(args) => args.run().await,
+            Command::Diff(args) => args.run().await,
+            Command::Adopt(args) => args.run().await,
             Command::Gc(args) => args.run().await,
             Command::Validate(args) => args.run(),
             Command::Completion(args) => args.run(),

@@ -3,6 +3,7 @@
 use std::io;
 
 use farshore_agent::agent::AgentError;
+use farshore_agent::foresight::ForesightError;
 use farshore_hub_fn::declare::FolderError;
 use farshore_hub_fn::keyring::KeyringError;
 use farshore_hub_fn::retention::RetentionError;
@@ -29,6 +30,9 @@ pub(crate) enum Failure {
     /// The agent.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// A site, looked at.
+    #[error(transparent)]
+    Foresight(#[from] ForesightError),
     /// The record beside a hub.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -68,6 +72,8 @@ impl Failure {
             Self::Demo(error) => error.exit(),
             Self::Hub(error) => error.exit(),
             Self::Agent(error) => error.exit(),
+            Self::Foresight(ForesightError::Unreachable(_)) => Exit::Unreachable,
+            Self::Foresight(_) => Exit::BadInput,
             Self::Record(error) => error.exit(),
             Self::Remote(error) => error.exit(),
             Self::Approve(error) => error.exit(),

@@ -8,20 +8,24 @@
 //! - [`trust`], [`token`]: what a fleet begins with.
 //! - [`get`], [`approve`], [`remove`]: what a hub knows, read and answered: from its record ([`record`]), or by asking it
 //!   ([`remote`]).
+//! - [`diff`], [`adopt`]: a site beside its agent ([`site`]): what would change, and what others applied.
 //! - [`gc`]: what of the record nobody needs any more.
 //! - [`validate`]: a fleet repository before it is pushed.
 //! - [`table`], [`time`]: how things are shown to people.
 
+mod adopt;
 mod approve;
 mod command;
 mod completion;
 mod demo;
+mod diff;
 mod failure;
 mod gc;
 mod get;
 mod record;
 mod remote;
 mod remove;
+mod site;
 mod table;
 mod time;
 mod token;

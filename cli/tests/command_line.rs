@@ -28,6 +28,8 @@ fn help_has_examples_and_goes_to_standard_output() {
         &["get", "services", "--help"],
         &["get", "sources", "--help"],
         &["approve", "--help"],
+        &["diff", "--help"],
+        &["adopt", "--help"],
         &["validate", "--help"],
         &["completion", "--help"],
     ] {

@@ -3,6 +3,7 @@
 //! - [`names`]: the names of clusters, services, sources and label keys, parsed once.
 //! - [`digest`]: SHA-256 digests as types.
 //! - [`wire`]: the documents and requests of wire version 1 (`docs/wire.md`).
+//! - [`policy`]: what a service says of how its objects are applied and removed.
 //! - [`dsse`]: the envelope that carries every signed document.
 //! - [`keys`]: Ed25519 keys, key ids, and the key file's format.
 //! - [`token`]: join tokens.
@@ -27,6 +28,7 @@ pub mod logs;
 pub mod names;
 pub mod operator;
 pub mod pass;
+pub mod policy;
 pub mod retry;
 pub mod token;
 pub mod wire;

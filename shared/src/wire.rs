@@ -3,7 +3,6 @@
 //! Times are whole seconds since 1970-01-01 UTC, sizes are bytes. A reader ignores fields it does
 //! not know unless the document's `critical` lists them.
 
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,6 +11,7 @@ use crate::digest::Digest;
 use crate::dsse::Envelope;
 use crate::keys::{KeyId, PublicKey};
 use crate::names::{Labels, Name};
+pub use crate::policy::{ApplyPolicy, Conflicts, ProtectedKind, ProtectedKinds, PruneBudget};
 
 mod health;
 
@@ -204,6 +204,9 @@ pub struct ServiceEntry {
     /// What the site does when a revision is not healthy within that time.
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
+    /// How its objects are applied.
+    #[serde(default, skip_serializing_if = "ApplyPolicy::is_default")]
+    pub apply: ApplyPolicy,
     /// What is done about drift.
     #[serde(default, skip_serializing_if = "DriftRule::is_default")]
     pub drift: DriftRule,
@@ -250,39 +253,6 @@ pub enum Renderer {
     },
     /// `kustomize build`.
     Kustomize,
-}
-
-/// How many objects of one service a change may remove: it is held when the removal exceeds both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-// A declaration may not have a field that is not known; a reader of documents ignores it.
-#[schemars(deny_unknown_fields)]
-pub struct PruneBudget {
-    /// Objects.
-    #[serde(default = "PruneBudget::default_limit")]
-    pub count: u32,
-    /// Per cent of the service's objects.
-    #[serde(default = "PruneBudget::default_limit")]
-    pub percent: u32,
-}
-
-impl PruneBudget {
-    fn default_limit() -> u32 {
-        10
-    }
-
-    /// Whether removing `removed` of `total` exceeds both limits.
-    #[must_use]
-    pub fn exceeded(&self, removed: usize, total: usize) -> bool {
-        removed as u128 > u128::from(self.count)
-            && removed as u128 * 100 > u128::from(self.percent) * total as u128
-    }
-}
-
-impl Default for PruneBudget {
-    fn default() -> Self {
-        Self { count: Self::default_limit(), percent: Self::default_limit() }
-    }
 }
 
 /// A signed removal: the only thing that makes a service leave a site.
@@ -576,15 +546,6 @@ impl ServiceEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_budget_holds_only_when_both_limits_are_exceeded() {
-        let budget = PruneBudget::default();
-        assert!(!budget.exceeded(10, 10), "ten of ten is within the count");
-        assert!(budget.exceeded(11, 20));
-        assert!(!budget.exceeded(11, 200), "eleven of two hundred is within the share");
-        assert!(!budget.exceeded(0, 0));
-    }
 
     #[test]
     fn an_entry_with_an_unknown_renderer_blocks_only_itself() {

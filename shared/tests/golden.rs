@@ -19,10 +19,10 @@ use farshore_shared::operator::{Ask, Sent};
 use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
-    Artifact, Check, CheckOutcome, Desired, Document, DriftRule, EnrollRequest, Enrolled, FailedRevision,
-    Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress, PruneBudget, Registration,
-    Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry, ServiceState, ServiceStatus, Status,
-    Tombstone,
+    ApplyPolicy, Artifact, Check, CheckOutcome, Conflicts, Desired, Document, DriftRule, EnrollRequest,
+    Enrolled, FailedRevision, Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress,
+    ProtectedKind, PruneBudget, Registration, Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry,
+    ServiceState, ServiceStatus, Status, Tombstone,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,10 +110,11 @@ fn entry() -> ServiceEntry {
         renderer: Renderer::Template { values: values.as_object().expect("an object").clone() },
         namespace: Some("greeter".into()),
         depends_on: vec![name("banner")],
-        prune: PruneBudget { count: 5, percent: 20 },
+        prune: PruneBudget { count: 5, percent: 20, ..PruneBudget::default() },
         health: vec![],
         timeout_seconds: None,
         on_failure: OnFailure::Hold,
+        apply: ApplyPolicy::default(),
         drift: DriftRule::default(),
         critical: vec![],
     }
@@ -319,6 +320,13 @@ fn what_is_said_of_health_has_exactly_these_bytes() {
 fn every_renderer_has_exactly_these_bytes() {
     let template = Renderer::Template { values: serde_json::Map::new() };
     assert_both_ways("renderers.json", &vec![Renderer::Raw, template, Renderer::Kustomize]);
+    let kinds = [ProtectedKind::Agent, ProtectedKind::PersistentVolumeClaim].into_iter().collect();
+    let prune = PruneBudget { count: 5, percent: 20, kinds };
+    let apply = ApplyPolicy { conflicts: Conflicts::Force, recreate: true, adopt: true };
+    assert_both_ways(
+        "policies.json",
+        &(vec![prune, PruneBudget::default()], vec![apply, ApplyPolicy::default()]),
+    );
 }
 
 #[test]

@@ -77,11 +77,17 @@ impl Course<'_> {
                 let why = "something of that name is there that Farshore did not make: remove it".to_owned();
                 Some(Look::judged(key.clone(), Health::Failed(why), None))
             }
-            Ok(_) => match hands.target.inspect(hands.owner, key, &hook.manifest.version).await {
-                Ok(None) => self.begin(hands, hook, run).await,
-                Ok(Some(_)) => Some(other(key, "its earlier run is being removed")),
-                Err(error) => Some(unseen(&error)),
-            },
+            Ok(Deleted::Kept) => {
+                let why = "an annotation keeps its earlier run: give the hook another name".to_owned();
+                Some(Look::judged(key.clone(), Health::Failed(why), None))
+            }
+            Ok(Deleted::Gone | Deleted::Going) => {
+                match hands.target.inspect(hands.owner, key, &hook.manifest.version).await {
+                    Ok(None) => self.begin(hands, hook, run).await,
+                    Ok(Some(_)) => Some(other(key, "its earlier run is being removed")),
+                    Err(error) => Some(unseen(&error)),
+                }
+            }
         }
     }
 
@@ -172,7 +178,7 @@ fn runs_to_an_end(key: &ObjectKey) -> bool {
 /// Applies the object of a hook and lists it. It is listed already, without a life.
 async fn apply<T: Target>(hands: &mut Hands<'_, T>, manifest: Manifest) -> Result<(), ObjectError> {
     let applies = [(manifest, Cause::Changed)];
-    let usable = namespaces(hands.target, &applies).await;
+    let usable = namespaces(hands.target, hands.owner, &applies).await;
     let [(manifest, _)] = applies;
     let applied = super::apply_one(hands.target, hands.owner, &manifest, &usable).await?;
     hands.outcome.changed += 1;

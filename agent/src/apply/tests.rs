@@ -67,6 +67,7 @@ fn desired(revision: &str, names: &[&str]) -> Desired {
         revision: Some((revision, 1)),
         aside: BTreeSet::new(),
         once: BTreeSet::new(),
+        claimed: Claimed::default(),
     }
 }
 

@@ -10,19 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farshore_shared::clock;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{DriftAction, DriftPolicy, DriftRule, ObjectDrift};
+use farshore_shared::wire::{DriftAction, DriftPolicy, ObjectDrift};
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::Shared;
 use super::examine::{Found, examine, leave_to_others};
 use super::fight::Turn;
 use super::journal::FIELDS_TOLD;
+use super::memory::Until;
+use super::{Said, Shared};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
 use crate::store::{Found as Stored, Store};
-use crate::target::{Applied, Deleted, Live, ObjectError, Sighting, Target, Unreachable, Whole};
+use crate::target::{
+    Applied, Deleted, Effect, Live, ObjectError, Preview, Sighting, Taken, Target, Unreachable, Whole,
+};
+use crate::terms::Owned;
 
 /// The most characters of a field that is told of.
 const FIELD_LIMIT: usize = 200;
@@ -41,7 +45,7 @@ pub struct Guarded<T> {
     store: Arc<Store>,
     shared: Arc<Shared>,
     service: Name,
-    rule: Arc<DriftRule>,
+    said: Arc<Said>,
     /// What was observed a moment ago, for whoever observes next.
     observed: Mutex<Option<Observed>>,
     /// What is about to be put back.
@@ -60,18 +64,12 @@ pub enum Judged {
 }
 
 impl<T: Target> Guarded<T> {
-    /// The target as a service sees it that says this about drift.
+    /// The target as a service sees it that says this.
     #[must_use]
-    pub fn new(
-        target: Arc<T>,
-        store: Arc<Store>,
-        shared: Arc<Shared>,
-        service: &Name,
-        rule: &DriftRule,
-    ) -> Self {
-        let rule = shared.state().say(service, rule);
+    pub fn new(target: Arc<T>, store: Arc<Store>, shared: Arc<Shared>, service: &Name, said: &Said) -> Self {
+        let said = shared.state().say(service, said);
         let (observed, suspects) = (Mutex::default(), Mutex::default());
-        Self { target, store, shared, service: service.clone(), rule, observed, suspects }
+        Self { target, store, shared, service: service.clone(), said, observed, suspects }
     }
 
     /// Observes, for itself and for whoever observes the same items next.
@@ -99,14 +97,18 @@ impl<T: Target> Guarded<T> {
         let Whole { sighting, body } = whole;
         let Some(manifest) = manifest else { return Ok(Judged::PutBack) };
         let key = &item.key;
-        let exceptions = self.rule.exceptions(&key.group, &key.kind, &key.name);
+        let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
         let examined = examine(&manifest.body, &body, &exceptions);
         Ok(match examined.found {
             Found::AsApplied => {
                 self.shared.state().journal.is_well(&self.service, &key.to_string());
                 Judged::AsApplied(sighting)
             }
-            Found::Disowned(_) if self.rule.policy != DriftPolicy::Correct => Judged::LetBe(Some(sighting)),
+            Found::Disowned(_) if self.said.drift.policy != DriftPolicy::Correct => {
+                // Whoever put it back keeps it: the values are those that were applied.
+                self.shared.state().journal.is_well(&self.service, &item.key.to_string());
+                Judged::LetBe(Some(sighting))
+            }
             Found::Disowned(fields) | Found::Changed(fields) => {
                 self.answer(key, Some(sighting), examined.manager, fields)
             }
@@ -127,7 +129,7 @@ impl<T: Target> Guarded<T> {
         let (object, at) = (key.to_string(), clock::now());
         let mut drift = ObjectDrift { object, manager, at, fields, action: DriftAction::Corrected };
         let (mut state, now) = (self.shared.state(), self.shared.now());
-        match self.rule.policy {
+        match self.said.drift.policy {
             DriftPolicy::Ignore => return Judged::LetBe(sighting),
             DriftPolicy::Alert => drift.action = DriftAction::Reported,
             DriftPolicy::Correct => match state.fights.turn(key, &drift.manager, now) {
@@ -157,7 +159,7 @@ impl<T: Target> Guarded<T> {
         suspects.retain(|place| {
             let is_let_be = self.is_let_be(&items[*place], &live[*place]);
             if is_let_be {
-                self.let_be(&mut live, items, *place, None);
+                let_be(&mut live, items, *place);
             }
             !is_let_be
         });
@@ -175,15 +177,23 @@ impl<T: Target> Guarded<T> {
             for (place, judged) in judged {
                 match judged {
                     Ok(Judged::PutBack) => {}
-                    Ok(Judged::AsApplied(sighting)) => self.let_be(&mut live, items, place, Some(&sighting)),
-                    Ok(Judged::LetBe(sighting)) => self.let_be(&mut live, items, place, sighting.as_ref()),
+                    Ok(Judged::AsApplied(sighting)) => {
+                        let (key, mut state) = (&items[place].key, self.shared.state());
+                        state.memory.let_be(key, &sighting, Until::OwnersChange);
+                        drop(state);
+                        let_be(&mut live, items, place);
+                    }
+                    Ok(Judged::LetBe(sighting)) => {
+                        self.lets_be(&items[place].key, sighting.as_ref());
+                        let_be(&mut live, items, place);
+                    }
                     Err(error) => live[place] = Err(error),
                 }
             }
         }
-        if self.rule.policy != DriftPolicy::Correct {
+        if self.said.drift.policy != DriftPolicy::Correct {
             for place in rest {
-                self.let_be(&mut live, items, *place, None);
+                let_be(&mut live, items, *place);
             }
         }
         live
@@ -204,31 +214,35 @@ impl<T: Target> Guarded<T> {
         suspects
     }
 
-    /// Whether nothing is asked of an object that looks changed: nobody cares, or it was looked at before.
+    /// Whether nothing is asked of an object that looks changed: nobody cares, or it was looked at before and
+    /// nobody is told of it. What is told of may have been put back meanwhile.
     fn is_let_be(&self, item: &Item, live: &Result<Live, ObjectError>) -> bool {
+        let policy = self.said.drift.policy;
         let known = match live {
             Ok(Live::Present { fingerprint, .. }) => {
-                self.shared.state().memory.is_let_be(&item.key, fingerprint)
+                let state = self.shared.state();
+                let is_told = || state.journal.is_told(&self.service, &item.key.to_string());
+                state.memory.is_let_be(&item.key, fingerprint)
+                    && !(policy == DriftPolicy::Alert && is_told())
             }
             Ok(Live::Absent) | Err(_) => false,
         };
-        known || self.rule.policy == DriftPolicy::Ignore
+        known || policy == DriftPolicy::Ignore
     }
 
-    fn let_be(
-        &self,
-        live: &mut [Result<Live, ObjectError>],
-        items: &[Item],
-        place: usize,
-        sighting: Option<&Sighting>,
-    ) {
-        let item = &items[place];
-        if let Some(sighting) = sighting {
-            self.shared.state().memory.let_be(&item.key, &sighting.fingerprint);
-        }
-        if let Some(recorded) = as_recorded(item) {
-            live[place] = Ok(recorded);
-        }
+    /// Whether an object is this service's: another may have taken it over.
+    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+        self.shared.state().memory.owner(key).is_none_or(|owner| *owner == self.service)
+    }
+
+    /// Remembers an object that the policy lets be, if it is there.
+    pub(super) fn lets_be(&self, key: &ObjectKey, sighting: Option<&Sighting>) {
+        let Some(sighting) = sighting else { return };
+        let until = match self.said.drift.policy {
+            DriftPolicy::Alert => Until::AnythingChanges,
+            DriftPolicy::Correct | DriftPolicy::Ignore => Until::OwnersChange,
+        };
+        self.shared.state().memory.let_be(key, sighting, until);
     }
 
     /// What was applied of these objects, where it is still here.
@@ -248,12 +262,18 @@ impl<T: Target> Guarded<T> {
         };
         let are =
             manifests.into_iter().filter(|manifest| applied.get(&manifest.key) == Some(&manifest.digest()));
-        are.map(|manifest| (manifest.key.clone(), manifest)).collect()
+        let on_their_terms = are.map(|mut manifest| {
+            manifest.terms = self.said.terms(&manifest);
+            // It is what was applied: whoever has taken a field of it since has drifted it.
+            manifest.terms.owned = Owned::Everything;
+            (manifest.key.clone(), manifest)
+        });
+        on_their_terms.collect()
     }
 
     /// Keeps what an apply left behind, and tells of it if it was a repair.
     fn note(&self, manifest: &Manifest, applied: &Applied) {
-        let Applied { uid, fingerprint, stamp } = applied.clone();
+        let Applied { uid, fingerprint, stamp, .. } = applied.clone();
         let (mut state, now) = (self.shared.state(), self.shared.now());
         state.memory.wrote(&self.service, &manifest.key, &Sighting { uid, fingerprint, stamp }, now);
         let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,6 +285,13 @@ impl<T: Target> Guarded<T> {
             state.fights.repaired(&self.service, &manifest.key, &drift.manager, now);
             state.journal.found(&self.service, drift);
         }
+    }
+}
+
+/// Makes an object look as it was applied.
+fn let_be(live: &mut [Result<Live, ObjectError>], items: &[Item], place: usize) {
+    if let Some(recorded) = as_recorded(&items[place]) {
+        live[place] = Ok(recorded);
     }
 }
 
@@ -302,13 +329,13 @@ impl<T: Target> Target for Guarded<T> {
         }
     }
 
-    async fn ensure_namespace(&self, name: &str) -> Result<(), ObjectError> {
-        self.target.ensure_namespace(name).await
+    async fn ensure_namespace(&self, owner: &Owner, name: &str) -> Result<(), ObjectError> {
+        self.target.ensure_namespace(owner, name).await
     }
 
     async fn apply(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
         let key = &manifest.key;
-        let exceptions = self.rule.exceptions(&key.group, &key.kind, &key.name);
+        let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
         let mut said = Cow::Borrowed(manifest);
         if !exceptions.is_empty()
             && let Some(whole) = self.target.read(owner, &Item::new(manifest)).await?
@@ -346,5 +373,18 @@ impl<T: Target> Target for Guarded<T> {
 
     async fn log_tail(&self, owner: &Owner, key: &ObjectKey, limit: usize) -> Result<String, ObjectError> {
         self.target.log_tail(owner, key, limit).await
+    }
+
+    async fn preview(&self, owner: &Owner, manifest: &Manifest) -> Result<Preview, ObjectError> {
+        self.target.preview(owner, manifest).await
+    }
+
+    async fn adopt(
+        &self,
+        owner: &Owner,
+        manifest: &Manifest,
+        effect: Effect,
+    ) -> Result<Vec<Taken>, ObjectError> {
+        self.target.adopt(owner, manifest, effect).await
     }
 }

@@ -62,6 +62,13 @@ impl Journal {
         self.services.get(service).is_some_and(|page| page.drift.iter().any(stands))
     }
 
+    /// Whether this object is told of as standing.
+    #[must_use]
+    pub fn is_told(&self, service: &Name, object: &str) -> bool {
+        let stands = |known: &ObjectDrift| known.object == object && known.action != DriftAction::Corrected;
+        self.services.get(service).is_some_and(|page| page.drift.iter().any(stands))
+    }
+
     /// Everything of a service is as it shall be.
     pub fn all_well(&mut self, service: &Name) {
         if let Some(page) = self.services.get_mut(service) {

@@ -25,8 +25,10 @@ type Id = u128;
 pub struct Memory {
     services: Vec<Name>,
     records: HashMap<Id, Record>,
-    /// Fingerprints of objects that differ from what was applied, and were looked at and let be.
-    let_be: HashMap<Id, u128>,
+    /// Objects that differ from what was applied, and were looked at and let be.
+    let_be: HashMap<Id, LetBe>,
+    /// Objects that a service is about to make, which are nobody's yet.
+    promised: HashMap<Id, u16>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +40,24 @@ struct Record {
     written: Option<u32>,
     /// A place in [`Memory::services`].
     service: u16,
+}
+
+/// An object as it was looked at and let be.
+#[derive(Debug, Clone, Copy)]
+struct LetBe {
+    fingerprint: u128,
+    stamp: Stamp,
+    until: Until,
+}
+
+/// How long an object is let be that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Until a field of ours changes hands.
+    OwnersChange,
+    /// Until anything is written to what is desired of it. Who puts a field back by hand keeps it, so
+    /// that no owner changes.
+    AnythingChanges,
 }
 
 /// What a change asks for.
@@ -86,20 +106,36 @@ impl Memory {
         let id = id(key);
         self.records.insert(id, record);
         self.let_be.remove(&id);
+        self.promised.remove(&id);
+    }
+
+    /// A service is about to write these objects: from now on they are its own, whoever had them, and what
+    /// the target tells of them is no change of anybody else's.
+    pub fn claim<'a>(&mut self, service: &Name, keys: impl Iterator<Item = &'a ObjectKey>) {
+        let Some(number) = self.number(service) else { return };
+        for id in keys.map(id) {
+            match self.records.get_mut(&id) {
+                Some(record) => record.service = number,
+                None => drop(self.promised.insert(id, number)),
+            }
+        }
     }
 
     /// An object was looked at and is let be as it is.
-    pub fn let_be(&mut self, key: &ObjectKey, fingerprint: &Digest) {
+    pub fn let_be(&mut self, key: &ObjectKey, sighting: &Sighting, until: Until) {
         let id = id(key);
-        if self.records.contains_key(&id) {
-            self.let_be.insert(id, short(fingerprint));
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if sighting.stamp.version > record.stamp.version {
+            record.stamp = sighting.stamp;
         }
+        let (fingerprint, stamp) = (short(&sighting.fingerprint), sighting.stamp);
+        self.let_be.insert(id, LetBe { fingerprint, stamp, until });
     }
 
     /// Whether an object was looked at as it is, and let be.
     #[must_use]
     pub fn is_let_be(&self, key: &ObjectKey, fingerprint: &Digest) -> bool {
-        self.let_be.get(&id(key)) == Some(&short(fingerprint))
+        self.let_be.get(&id(key)).is_some_and(|let_be| let_be.fingerprint == short(fingerprint))
     }
 
     /// Everything is to be looked at anew: what is let be depends on what the service says.
@@ -123,6 +159,7 @@ impl Memory {
     /// stays with it.
     pub fn replace(&mut self, service: &Name, inventory: &Inventory) {
         let Some(number) = self.number(service) else { return };
+        self.promised.retain(|_, service| *service != number);
         let listed: BTreeSet<Id> = inventory.items.iter().map(|item| id(&item.key)).collect();
         self.records.retain(|id, record| record.service != number || listed.contains(id));
         let records = &self.records;
@@ -136,11 +173,13 @@ impl Memory {
         }
     }
 
-    /// Which service has an object.
+    /// Which service has an object, or is about to make it.
     #[must_use]
     pub fn owner(&self, key: &ObjectKey) -> Option<&Name> {
-        let record = self.records.get(&id(key))?;
-        self.services.get(usize::from(record.service))
+        let id = id(key);
+        let record = self.records.get(&id).map(|record| record.service);
+        let service = record.or_else(|| self.promised.get(&id).copied())?;
+        self.services.get(usize::from(service))
     }
 
     /// Versions may have begun anew: what is seen from now on is newer than what was.
@@ -179,7 +218,7 @@ impl Record {
         Some(Self { fingerprint: short(fingerprint), uid: uid_of(uid), stamp, written: None, service })
     }
 
-    fn sees(&self, sighting: &Sighting, let_be: Option<u128>, now: Duration) -> Action {
+    fn sees(&self, sighting: &Sighting, let_be: Option<LetBe>, now: Duration) -> Action {
         let Stamp { version, generation } = sighting.stamp;
         let is_known = |version: u64| version != 0 && self.stamp.version != 0;
         // Older than what we have seen or written, or just that.
@@ -187,8 +226,8 @@ impl Record {
             return Action::Nothing;
         }
         let fingerprint = short(&sighting.fingerprint);
-        if uid_of(&sighting.uid) != self.uid || fingerprint != self.fingerprint && Some(fingerprint) != let_be
-        {
+        let is_known_so = fingerprint == self.fingerprint || let_be.is_some_and(|it| it.holds(sighting));
+        if uid_of(&sighting.uid) != self.uid || !is_known_so {
             return Action::Look;
         }
         // A generation moves with every change of what is desired; kinds without one have none to tell.
@@ -202,6 +241,17 @@ impl Record {
             Change::Lost { version, .. } if *version != 0 && *version < self.stamp.version => Action::Nothing,
             _ => Action::Look,
         }
+    }
+}
+
+impl LetBe {
+    /// Whether an object that is seen so is let be still.
+    fn holds(&self, sighting: &Sighting) -> bool {
+        let Stamp { version, generation } = sighting.stamp;
+        let is_same = version == self.stamp.version;
+        let is_silent = generation != 0 && generation == self.stamp.generation;
+        short(&sighting.fingerprint) == self.fingerprint
+            && (self.until == Until::OwnersChange || is_same || is_silent)
     }
 }
 
@@ -226,6 +276,7 @@ fn uid_of(uid: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::plan::Item;
+    use crate::terms::FieldMarks;
 
     const LATER: Duration = Duration::from_secs(60);
 
@@ -260,6 +311,9 @@ mod tests {
             fingerprint: Some(Digest::of(fields.as_bytes())),
             revision: None,
             proven: false,
+            fields: FieldMarks::default(),
+            guard: None,
+            adopted: false,
         }
     }
 
@@ -324,12 +378,43 @@ mod tests {
     #[test]
     fn what_was_looked_at_and_let_be_costs_no_second_look() {
         let mut memory = written();
-        memory.let_be(&key("a"), &Digest::of(b"theirs"));
+        memory.let_be(&key("a"), &sighting("theirs", 11), Until::OwnersChange);
         assert!(memory.is_let_be(&key("a"), &Digest::of(b"theirs")));
         assert_eq!(action(&mut memory, &seen("theirs", 11)), Some(Action::Nothing));
-        assert_eq!(action(&mut memory, &seen("others", 12)), Some(Action::Look));
+        assert_eq!(action(&mut memory, &seen("theirs", 12)), Some(Action::Nothing));
+        assert_eq!(action(&mut memory, &seen("others", 13)), Some(Action::Look));
         memory.forget_let_be(&name("web"));
-        assert_eq!(action(&mut memory, &seen("theirs", 13)), Some(Action::Look));
+        assert_eq!(action(&mut memory, &seen("theirs", 14)), Some(Action::Look));
+    }
+
+    #[test]
+    fn what_is_told_of_is_looked_at_with_every_change_that_may_put_it_back() {
+        let mut memory = written();
+        memory.let_be(&key("a"), &sighting("theirs", 11), Until::AnythingChanges);
+        assert_eq!(action(&mut memory, &seen("theirs", 11)), Some(Action::Nothing), "that very look");
+        assert_eq!(action(&mut memory, &seen("theirs", 12)), Some(Action::Look), "it counts no generations");
+        let counted = |version, generation| {
+            let mut sighting = sighting("theirs", version);
+            sighting.stamp.generation = generation;
+            sighting
+        };
+        memory.let_be(&key("a"), &counted(13, 2), Until::AnythingChanges);
+        let seen = |version, generation| Change::Seen { key: key("a"), sighting: counted(version, generation) };
+        assert_eq!(action(&mut memory, &seen(14, 2)), Some(Action::Nothing), "only its status moved");
+        assert_eq!(action(&mut memory, &seen(15, 3)), Some(Action::Look));
+    }
+
+    #[test]
+    fn what_a_service_is_about_to_write_is_its_own_at_once() {
+        let mut memory = written();
+        memory.claim(&name("heir"), [key("a"), key("new")].iter());
+        assert_eq!(memory.owner(&key("a")), Some(&name("heir")));
+        assert_eq!(memory.owner(&key("new")), Some(&name("heir")));
+        let heard = memory.hear(&seen("theirs", 11), LATER);
+        assert_eq!(heard, Some((name("heir"), Action::Look)), "nobody puts it back for the other");
+        memory.replace(&name("heir"), &listing(&[item("a", "theirs")]));
+        assert_eq!(memory.owner(&key("new")), None, "it was not made");
+        assert_eq!(memory.owner(&key("a")), Some(&name("heir")));
     }
 
     #[test]

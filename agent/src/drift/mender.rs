@@ -160,7 +160,7 @@ impl<T: Target> Mender<T> {
         let asks = |change: &Option<Change>| {
             let Some(change) = change else { return true };
             let heard = self.shared.state().memory.hear(change, self.shared.now());
-            matches!(heard, Some((_, Action::Look)))
+            matches!(heard, Some((of, Action::Look)) if of == service)
         };
         let keys: BTreeSet<ObjectKey> =
             changes.into_iter().filter(|(_, change)| asks(change)).map(|(key, _)| key).collect();
@@ -179,11 +179,16 @@ impl<T: Target> Mender<T> {
         keys: &BTreeSet<ObjectKey>,
     ) -> Result<(), crate::store::StoreError> {
         // What a service says is known once the reconciler has had it in hand; until then that is its work.
-        let Some(rule) = self.shared.state().rule(service) else { return Ok(()) };
+        let Some(said) = self.shared.state().said(service) else { return Ok(()) };
         let Some(mut inventory) = self.store.inventory(service)?.good() else { return Ok(()) };
+        if inventory.doomed.is_some() {
+            // What a service that leaves has lost is not put back: its removal goes on.
+            self.shared.ask_for_a_look();
+            return Ok(());
+        }
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
-        let guard = Guarded::new(target, store, shared, service, &rule);
+        let guard = Guarded::new(target, store, shared, service, &said);
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let applied = guard.applied(keys.clone(), &inventory.items).await;
         let work = Work { guard: &guard, owner: &owner, applied: &applied };
@@ -212,6 +217,7 @@ impl<T: Target> Mender<T> {
                 Done::PutBack(applied) => {
                     item.uid = Some(applied.uid);
                     item.fingerprint = Some(applied.fingerprint);
+                    item.fields = applied.fields;
                     taken.repairs += 1;
                     taken.changed = true;
                 }
@@ -220,10 +226,7 @@ impl<T: Target> Mender<T> {
                     item.uid = Some(sighting.uid);
                     item.fingerprint = Some(sighting.fingerprint);
                 }
-                Done::LetBe(Some(sighting)) => {
-                    self.shared.state().memory.let_be(&item.key, &sighting.fingerprint);
-                }
-                Done::LetBe(None) => {}
+                Done::LetBe => {}
                 Done::Unknown => self.shared.ask_for_a_look(),
             }
         }
@@ -242,7 +245,7 @@ struct Taken {
 enum Done {
     PutBack(crate::target::Applied),
     AsApplied(crate::target::Sighting),
-    LetBe(Option<crate::target::Sighting>),
+    LetBe,
     /// The target or the state folder does not tell: a pass has to.
     Unknown,
 }
@@ -260,7 +263,12 @@ impl<T: Target> Work<'_, T> {
         let judged = self.guard.judge(self.owner, &item, manifest).await;
         let done = match (judged, manifest) {
             (Ok(Judged::AsApplied(sighting)), _) => Done::AsApplied(sighting),
-            (Ok(Judged::LetBe(sighting)), _) => Done::LetBe(sighting),
+            (Ok(Judged::LetBe(sighting)), _) => {
+                self.guard.lets_be(&item.key, sighting.as_ref());
+                Done::LetBe
+            }
+            // Another service has taken it over meanwhile.
+            (Ok(Judged::PutBack), _) if !self.guard.has(&item.key) => Done::LetBe,
             (Ok(Judged::PutBack), Some(manifest)) => match self.guard.apply(self.owner, manifest).await {
                 Ok(applied) => Done::PutBack(applied),
                 Err(error) => unknown(self.owner, &error),

@@ -30,12 +30,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farshore_shared::names::Name;
-use farshore_shared::wire::DriftRule;
+use farshore_shared::wire::{ApplyPolicy, DriftRule, PruneBudget, ServiceEntry};
+use futures::FutureExt as _;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
+use crate::object::Manifest;
 use crate::plan::Inventory;
 use crate::target::Kind;
+use crate::terms::Terms;
 use fight::Fights;
 use journal::Journal;
 use memory::Memory;
@@ -49,8 +52,31 @@ pub struct State {
     pub fights: Fights,
     /// What is told.
     pub journal: Journal,
-    rules: BTreeMap<Name, Arc<DriftRule>>,
+    said: BTreeMap<Name, Arc<Said>>,
     kinds: BTreeMap<Name, BTreeSet<Kind>>,
+}
+
+/// What a service says of how its objects are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// What is done about drift.
+    pub drift: DriftRule,
+    apply: ApplyPolicy,
+    prune: PruneBudget,
+}
+
+impl Said {
+    /// What an entry says.
+    #[must_use]
+    pub fn by(entry: &ServiceEntry) -> Self {
+        Self { drift: entry.drift.clone(), apply: entry.apply, prune: entry.prune }
+    }
+
+    /// The terms on which one of its manifests is applied.
+    #[must_use]
+    pub fn terms(&self, manifest: &Manifest) -> Terms {
+        Terms::of(manifest, self.apply, self.prune)
+    }
 }
 
 /// What the reconciler and the mender both know. Whoever works on a service has its turn.
@@ -101,6 +127,12 @@ impl Shared {
         self.look.notify_one();
     }
 
+    /// Such a look begins: whoever has asked for one until now is served by it.
+    pub fn looks(&self) {
+        // Polled once, it takes what was asked, and does not wait for more.
+        let _asked = self.look.notified().now_or_never();
+    }
+
     /// Returns when that was asked for.
     pub async fn asked_for_a_look(&self) {
         self.look.notified().await;
@@ -108,22 +140,25 @@ impl Shared {
 }
 
 impl State {
-    /// What a service says about drift, as far as it was heard.
+    /// What a service says, as far as it was heard.
     #[must_use]
-    pub fn rule(&self, service: &Name) -> Option<Arc<DriftRule>> {
-        self.rules.get(service).cloned()
+    pub fn said(&self, service: &Name) -> Option<Arc<Said>> {
+        self.said.get(service).cloned()
     }
 
-    /// A service says something about drift. What was let be by another word is looked at again.
-    pub fn say(&mut self, service: &Name, rule: &DriftRule) -> Arc<DriftRule> {
-        if let Some(known) = self.rules.get(service).filter(|known| ***known == *rule) {
+    /// A service says something. What was let be by another word is looked at again.
+    pub fn say(&mut self, service: &Name, said: &Said) -> Arc<Said> {
+        let known = self.said.get(service).cloned();
+        if let Some(known) = known.as_ref().filter(|known| ***known == *said) {
             return Arc::clone(known);
         }
-        self.memory.forget_let_be(service);
-        self.journal.all_well(service);
-        let rule = Arc::new(rule.clone());
-        self.rules.insert(service.clone(), Arc::clone(&rule));
-        rule
+        if known.is_none_or(|known| known.drift != said.drift) {
+            self.memory.forget_let_be(service);
+            self.journal.all_well(service);
+        }
+        let said = Arc::new(said.clone());
+        self.said.insert(service.clone(), Arc::clone(&said));
+        said
     }
 
     /// Learns what is in place of a service, as far as it is not known.
@@ -146,7 +181,7 @@ impl State {
     pub fn forget(&mut self, service: &Name) {
         self.replace(service, &Inventory::default());
         self.journal.forget(service);
-        self.rules.remove(service);
+        self.said.remove(service);
     }
 
     /// The kinds that are in place.

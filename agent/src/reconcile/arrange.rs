@@ -6,6 +6,7 @@ use farshore_shared::wire::HealthRule;
 
 use crate::apply::Desired;
 use crate::apply::stages::Seat;
+use crate::claims::Claimed;
 use crate::health::is_judged;
 use crate::health::rules::rule_for;
 use crate::object::{BadManifest, Manifest, ObjectKey};
@@ -15,27 +16,27 @@ use crate::waves::{self, Arranged, Hook, Keeping, Member, Occasion};
 
 /// What is to be done with the objects of one service.
 #[derive(Debug)]
-pub(super) struct Ready {
-    pub(super) desired: Desired,
+pub(crate) struct Ready {
+    pub(crate) desired: Desired,
     /// Every object that is kept, with its turn.
-    pub(super) seats: Vec<Seat>,
+    pub(crate) seats: Vec<Seat>,
     /// What runs once.
-    pub(super) hooks: Vec<Hook>,
+    pub(crate) hooks: Vec<Hook>,
     /// Objects that cannot be handled at all.
-    pub(super) failures: Vec<ObjectError>,
+    pub(crate) failures: Vec<ObjectError>,
     /// Documents that are no manifests.
-    pub(super) mistakes: Vec<BadManifest>,
+    pub(crate) mistakes: Vec<BadManifest>,
 }
 
 /// Whether a target shows how objects are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(crate) enum Sight {
     Seeing,
     Blind,
 }
 
 /// Reads annotations, and sets aside what is not to be planned. `removal` and the revision are the caller's.
-pub(super) fn arrange(
+pub(crate) fn arrange(
     mut manifests: Vec<Manifest>,
     mut completeness: Completeness,
     occasion: Occasion,
@@ -57,7 +58,8 @@ pub(super) fn arrange(
     let once: BTreeSet<ObjectKey> =
         members.iter().filter(is_made_once).map(|member| member.manifest.key.clone()).collect();
     let manifests = members.into_iter().map(|member| member.manifest).collect();
-    let desired = Desired { manifests, completeness, removal: Removal::Nothing, revision: None, aside, once };
+    let (removal, claimed) = (Removal::Nothing, Claimed::default());
+    let desired = Desired { manifests, completeness, removal, revision: None, aside, once, claimed };
     Ready { desired, seats, hooks, failures, mistakes: vec![] }
 }
 

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::{Reconciler, claims, renders};
 use crate::apply::{Desired, Outcome};
 use crate::decide::{Enforce, Work};
+use crate::drift::Said;
 use crate::drift::guard::Guarded;
 use crate::drift::mender::{Mended, Mender};
 use crate::object::{ObjectKey, Owner};
@@ -52,7 +53,7 @@ impl<T: Target> Reconciler<T> {
     pub(super) fn guard(&self, entry: &ServiceEntry) -> Guarded<T> {
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
-        Guarded::new(target, store, shared, &entry.name, &entry.drift)
+        Guarded::new(target, store, shared, &entry.name, &Said::by(entry))
     }
 
     /// How a service is that was applied whole, in just this revision, and that nobody has changed: nothing is
@@ -91,7 +92,7 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    /// Takes out what another service has and goes on to declare.
+    /// Takes out what another service has and goes on to declare; the rest is this service's from now on.
     pub(super) async fn refuse_claimed(
         &self,
         service: &Name,
@@ -121,6 +122,9 @@ impl<T: Target> Reconciler<T> {
             let goes_on = |key: &ObjectKey| declared.as_ref().is_none_or(|declared| declared.contains(key));
             claimed.extend(keys.into_iter().filter(goes_on).map(|key| (key, other.clone())));
         }
-        claims::refuse(desired, service, |key| claimed.get(key).cloned())
+        let refused = claims::refuse(desired, service, |key| claimed.get(key).cloned());
+        let keys = desired.manifests.iter().map(|manifest| &manifest.key);
+        self.shared.state().memory.claim(service, keys);
+        refused
     }
 }

@@ -7,12 +7,12 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{FailedRevision, OnFailure, ServiceState, ServiceStatus};
 use tracing::warn;
 
-use super::Reconciler;
 use super::arrange::{Ready, Sight, arrange};
 use super::held::Inventories;
 use super::renders::Rendered;
 use super::rollouts::Logs;
 use super::status::{short, under_way};
+use super::{Reconciler, leaving};
 use crate::apply::{self, Outcome};
 use crate::decide::Enforce;
 use crate::drift::guard::Guarded;
@@ -51,8 +51,10 @@ impl<T: Target> Reconciler<T> {
         is_under_way: bool,
     ) -> Result<(Outcome, Option<Verdict>), StoreError> {
         let Enforce { entry, revision, .. } = enforce;
-        let Ready { desired, seats, hooks, failures, mistakes } = ready;
-        let mut inventory = self.store.inventory(&entry.name)?.good().unwrap_or_default();
+        let Ready { mut desired, seats, hooks, failures, mistakes } = ready;
+        // What a damaged part of it listed is not listed any more, and so is never deleted.
+        let mut inventory = self.store.salvage(&entry.name)?;
+        desired.claimed = self.claims.of_others(&entry.name, &leaving(&inventory, &desired));
         let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
         let ledger = Inventories { store: &self.store, service: &entry.name };
         let logs = Logs { store: &self.store, service: &entry.name };
@@ -66,7 +68,9 @@ impl<T: Target> Reconciler<T> {
         let brought = apply::enforce(guard, &owner, desired, &mut inventory, &ledger, course.as_mut()).await;
         let verdict = course.and_then(|course| course.verdict);
         self.shared.state().replace(&entry.name, &inventory);
-        Ok((brought?, verdict))
+        let outcome = brought?;
+        self.note_claims(&entry.name, &inventory, &outcome);
+        Ok((outcome, verdict))
     }
 
     /// Says how far a service is on its way, and gives its revision up where that is wanted.

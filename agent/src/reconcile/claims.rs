@@ -42,8 +42,10 @@ pub(super) fn refuse(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::Claimed;
     use crate::object::Manifest;
     use crate::plan::Removal;
+    use farshore_shared::wire::ProtectedKinds;
     use serde_json::json;
 
     fn manifest(name: &str) -> Manifest {
@@ -57,10 +59,11 @@ mod tests {
         let mut desired = Desired {
             manifests: vec![manifest("a"), manifest("b"), manifest("c")],
             completeness: Completeness::Complete,
-            removal: Removal::Tombstone,
+            removal: Removal::Tombstone { kinds: ProtectedKinds::default() },
             revision: None,
             aside: BTreeSet::new(),
             once: BTreeSet::new(),
+            claimed: Claimed::default(),
         };
         let owner = |key: &ObjectKey| match key.name.as_str() {
             "a" => Some(name("first")),

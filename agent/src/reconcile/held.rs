@@ -1,6 +1,6 @@
 //! What is known of the services of a site before a pass, and what the log says of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
@@ -21,6 +21,8 @@ use crate::target::Target;
 pub(super) struct InPlace {
     /// Which life of each, where that is known.
     pub(super) lives: BTreeMap<Name, Option<u64>>,
+    /// Those that a tombstone has begun to remove.
+    pub(super) doomed: BTreeSet<Name>,
     /// What is wrong with some.
     pub(super) alarms: Vec<String>,
 }
@@ -49,32 +51,33 @@ impl<T: Target> Reconciler<T> {
         })
     }
 
-    /// The services with an inventory. One that is corrupt lists nothing: what it listed stays, because
+    /// The services with an inventory. What is corrupt in one lists nothing: what it listed stays, because
     /// nothing is deleted that is not listed.
     pub(super) fn in_place(&self) -> Result<InPlace, StoreError> {
-        let InPlace { mut lives, mut alarms } = InPlace::default();
+        let InPlace { mut lives, mut doomed, mut alarms } = InPlace::default();
         for service in self.store.services_with_inventory()? {
-            let incarnation = match self.store.inventory(&service) {
-                Ok(Found::Good(inventory)) => {
-                    self.shared.state().learn(&service, &inventory);
-                    inventory.incarnation
-                }
+            let inventory = match self.store.inventory(&service) {
+                Ok(Found::Good(inventory)) => inventory,
                 Ok(Found::Absent) => continue,
                 // The disk refuses this one file: the other services go on.
                 Err(error) => {
                     alarms.push(chain(&error));
-                    None
+                    Inventory::default()
                 }
                 Ok(Found::Corrupt(why)) => {
                     alarms.push(format!(
                         "the inventory of {service} is corrupt, what it listed is kept: {why}"
                     ));
-                    None
+                    self.store.salvage(&service).unwrap_or_default()
                 }
             };
-            lives.insert(service, incarnation);
+            self.shared.state().learn(&service, &inventory);
+            if inventory.doomed.is_some() {
+                doomed.insert(service.clone());
+            }
+            lives.insert(service, inventory.incarnation);
         }
-        Ok(InPlace { lives, alarms })
+        Ok(InPlace { lives, doomed, alarms })
     }
 
     /// What the last pass found of a service that is not in the extent of this one.
@@ -100,7 +103,7 @@ impl<T: Target> Reconciler<T> {
     }
 
     pub(super) fn tell(&self, service: &Name, outcome: &Outcome, mistakes: &[BadManifest]) {
-        let Outcome { changed, repaired, removed, failures, held, .. } = outcome;
+        let Outcome { changed, repaired, removed, failures, held, kept, .. } = outcome;
         if changed + repaired + removed > 0 {
             info!(%service, changed, repaired, removed, "objects written");
         }
@@ -112,6 +115,9 @@ impl<T: Target> Reconciler<T> {
         }
         if let Some(held) = held {
             warn!(%service, "{held}");
+        }
+        for kept in kept.iter().take(FAILURES_TOLD) {
+            info!(%service, object = %kept.key, "it left the service and is kept: {}", kept.why);
         }
     }
 }

@@ -105,7 +105,8 @@ pub(super) async fn keep(
 /// Whether an inventory lists just what a complete render of this revision has, all of it applied: then
 /// there is nothing to render, as long as every object is as it was left.
 pub(super) fn is_settled(inventory: &Inventory, made: &Made, incarnation: u64) -> bool {
-    inventory.settled == Some(made.revision)
+    inventory.doomed.is_none()
+        && inventory.settled == Some(made.revision)
         && inventory.incarnation == Some(incarnation)
         && inventory.items.len() == made.count
         && inventory.items.iter().all(|item| {

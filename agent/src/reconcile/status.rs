@@ -57,9 +57,22 @@ pub(super) fn fill(
         }
         (None, Some(held), _) => (ServiceState::Held, held.to_string()),
         (None, None, Some(note)) => (ServiceState::Waiting, note.to_owned()),
-        (None, None, None) => (ServiceState::Applied, String::new()),
+        (None, None, None) => (ServiceState::Applied, left_over(outcome)),
     };
     status.message = short(&status.message);
+}
+
+/// What left the service and is still there.
+fn left_over(outcome: &Outcome) -> String {
+    let going = match outcome.going {
+        0 => None,
+        count => Some(format!("{count} objects are being deleted")),
+    };
+    let kept = outcome.kept.first().map(|first| {
+        let count = outcome.kept.len();
+        format!("{count} objects that left are kept; {}: {}", first.key, first.why)
+    });
+    kept.into_iter().chain(going).collect::<Vec<_>>().join("; ")
 }
 
 /// Says what a service waits for on its way to a revision.

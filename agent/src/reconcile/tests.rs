@@ -1,9 +1,10 @@
 mod drift;
+mod moves;
 mod rollouts;
 
 use std::fs;
 
-use farshore_shared::wire::{DriftRule, Group, OnFailure, PruneBudget, Renderer, Revision};
+use farshore_shared::wire::{ApplyPolicy, DriftRule, Group, OnFailure, PruneBudget, Renderer, Revision};
 
 use super::*;
 use crate::target::memory::Memory;
@@ -56,6 +57,7 @@ impl Case {
             health: vec![],
             timeout_seconds: None,
             on_failure: OnFailure::Hold,
+            apply: ApplyPolicy::default(),
             drift: DriftRule::default(),
             critical: vec![],
         }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use farshore_shared::digest::Digest;
-use farshore_shared::wire::{Artifact, DriftRule, OnFailure, PruneBudget, Revision};
+use farshore_shared::wire::{ApplyPolicy, Artifact, DriftRule, OnFailure, PruneBudget, Revision};
 use serde_json::json;
 
 use super::*;
@@ -26,6 +26,7 @@ fn entry(path: &str, renderer: Renderer) -> ServiceEntry {
         health: vec![],
         timeout_seconds: None,
         on_failure: OnFailure::Hold,
+        apply: ApplyPolicy::default(),
         drift: DriftRule::default(),
         critical: vec![],
     }

@@ -16,6 +16,26 @@ use super::{Found, StoreError};
 /// # Errors
 /// [`StoreError::Io`], such as a full disk; the old file is untouched then.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    stage(path, bytes)?;
+    publish(&temporary(path), path)
+}
+
+/// Writes files of one folder: after a power cut each of them is the old one or the new one.
+///
+/// # Errors
+/// [`StoreError::Io`], such as a full disk; then all are the old ones, or some are new already.
+pub fn write_all(dir: &Path, files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreError> {
+    for (path, bytes) in files {
+        stage(path, bytes)?;
+    }
+    for (path, _) in files {
+        rename(&temporary(path), path)?;
+    }
+    sync_folder(dir)
+}
+
+/// Writes a file under its temporary name, so that it survives a power cut there.
+fn stage(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let temporary = temporary(path);
     let written = OpenOptions::new()
         .write(true)
@@ -24,12 +44,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         .mode(0o600)
         .open(&temporary)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    if let Err(source) = written {
+    written.map_err(|source| {
         // What was half written is of no use; if even this fails, the next write truncates it.
         drop(fs::remove_file(&temporary));
-        return Err(StoreError::Io { action: "writing a file", path: path.to_owned(), source });
-    }
-    publish(&temporary, path)
+        StoreError::Io { action: "writing a file", path: path.to_owned(), source }
+    })
 }
 
 /// Gives a file that is whole and synced its name.
@@ -37,12 +56,16 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Io`].
 pub fn publish(temporary: &Path, path: &Path) -> Result<(), StoreError> {
+    rename(temporary, path)?;
+    sync_folder(path.parent().unwrap_or(path))
+}
+
+fn rename(temporary: &Path, path: &Path) -> Result<(), StoreError> {
     fs::rename(temporary, path).map_err(|source| StoreError::Io {
         action: "renaming a file",
         path: path.to_owned(),
         source,
-    })?;
-    sync_folder(path.parent().unwrap_or(path))
+    })
 }
 
 /// The name under which a file is written before it has its own. The folder is locked, so that
@@ -121,14 +144,20 @@ pub fn list(dir: &Path) -> Result<Vec<String>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Io`].
+pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+    write(path, &encode(value))
+}
+
+/// What [`save`] writes.
 ///
 /// # Panics
 /// Never: what is stored has string keys only.
-pub fn save<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+#[must_use]
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     let json = serde_json::to_vec(value).expect("what is stored has string keys only");
     let mut bytes = format!("sha256 {}\n", Digest::of(&json)).into_bytes();
     bytes.extend_from_slice(&json);
-    write(path, &bytes)
+    bytes
 }
 
 /// Reads what [`save`] wrote.

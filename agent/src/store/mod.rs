@@ -5,7 +5,8 @@
 //! - [`trust`]: the chain of roots and the high-water marks.
 //! - [`slots`]: the two slots of accepted documents.
 //! - [`content`]: artifacts by digest, whole and partial.
-//! - [`records`]: what was last healthy, and the inventory of each service.
+//! - [`records`]: what was last healthy.
+//! - [`inventory`]: what is in place for each service.
 //! - [`rollouts`]: what has run in a revision, what was given up, and what somebody at the site asks.
 //! - [`rendered`]: what services rendered to, which can be made again.
 //! - [`outbox`]: reports that have not arrived yet.
@@ -23,6 +24,7 @@ use farshore_shared::digest::Digest;
 pub mod content;
 pub mod files;
 pub mod identity;
+pub mod inventory;
 pub mod outbox;
 pub mod records;
 pub mod rendered;
@@ -37,8 +39,16 @@ pub use records::Healthy;
 pub use rendered::{Made, Renders};
 pub use slots::{Prune, State};
 
-/// The layout of the state folder that this version writes.
-pub const VERSION: u32 = 1;
+/// The newest layout of the state folder that this version reads and writes.
+///
+/// The file `version` says which layout whoever opens the folder has to know at least. It rises when the
+/// first file of a newer layout is written, so that an agent can be replaced by the one before it as long
+/// as that one would understand what it finds, and is refused when it would not.
+pub const VERSION: u32 = SHARDED;
+/// The layout with which every folder begins.
+const FIRST: u32 = 1;
+/// The layout in which an inventory may be sharded.
+const SHARDED: u32 = 2;
 
 /// What a file held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +122,12 @@ pub enum StoreError {
         /// What is wrong, and what a person can do.
         why: String,
     },
+    /// There is no state folder.
+    #[error("no state folder is there ({}): name the one that the agent has as --state", path.display())]
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
     /// More bytes than a file of this kind has.
     #[error("file of the state folder exceeds its limit ({}, {limit} bytes)", path.display())]
     TooLarge {
@@ -157,7 +173,7 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl Store {
@@ -177,7 +193,8 @@ impl Store {
                 .map_or(Ok(()), files::sync_folder)?;
         }
         let lock = lock(dir)?;
-        check_version(dir)?;
+        files::read(&dir.join("version"), 64)?
+            .map_or_else(|| write_version(dir, FIRST), |_| read_version(dir).map(|_| ()))?;
         for folder in ["identity", "trust/roots", "slots", "content/partial", "inventory", "outbox"] {
             fs::create_dir_all(dir.join(folder)).map_err(not_writable)?;
         }
@@ -185,7 +202,26 @@ impl Store {
         for folder in [dir.join("trust"), dir.join("content"), dir.to_owned()] {
             files::sync_folder(&folder)?;
         }
-        Ok(Self { dir: dir.to_owned(), _lock: lock })
+        let store = Self { dir: dir.to_owned(), _lock: Some(lock) };
+        store.clear_inventory()?;
+        Ok(store)
+    }
+
+    /// Opens a state folder to look at it, also while an agent has it. Nothing may be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`], [`StoreError::Newer`].
+    pub fn look(dir: &Path) -> Result<Self, StoreError> {
+        if !dir.join("version").is_file() {
+            return Err(StoreError::Missing { path: dir.to_owned() });
+        }
+        read_version(dir)?;
+        Ok(Self { dir: dir.to_owned(), _lock: None })
+    }
+
+    /// Demands that whoever opens this folder knows a layout.
+    fn raise_version(&self, version: u32) -> Result<(), StoreError> {
+        if read_version(&self.dir)? < version { write_version(&self.dir, version) } else { Ok(()) }
     }
 
     /// Where it is.
@@ -239,13 +275,15 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-fn check_version(dir: &Path) -> Result<(), StoreError> {
+fn write_version(dir: &Path, version: u32) -> Result<(), StoreError> {
+    files::write(&dir.join("version"), format!("{version}\n").as_bytes())
+}
+
+fn read_version(dir: &Path) -> Result<u32, StoreError> {
     let path = dir.join("version");
-    let Some(bytes) = files::read(&path, 64)? else {
-        return files::write(&path, format!("{VERSION}\n").as_bytes());
-    };
+    let bytes = files::read(&path, 64)?.unwrap_or_default();
     match String::from_utf8_lossy(&bytes).trim().parse::<u32>() {
-        Ok(found) if found <= VERSION => Ok(()),
+        Ok(found) if found <= VERSION => Ok(found),
         Ok(found) => Err(StoreError::Newer { path: dir.to_owned(), found }),
         Err(_) => Err(StoreError::Corrupt {
             path,
@@ -282,7 +320,7 @@ mod tests {
         drop(Store::open(temp.path()).expect("new"));
         fs::write(temp.path().join("version"), "7\n").expect("written");
         let refused = Store::open(temp.path()).expect_err("newer").to_string();
-        assert!(refused.contains("version 7") && refused.contains("knows 1"), "{refused}");
+        assert!(refused.contains("version 7") && refused.contains("knows 2"), "{refused}");
         fs::write(temp.path().join("version"), "").expect("written");
         assert!(matches!(Store::open(temp.path()), Err(StoreError::Corrupt { .. })));
     }

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::{Found, Store, StoreError, files};
 use crate::object::{Manifest, ObjectKey};
+use crate::terms::Terms;
 
 /// The longest line: the largest object that a render may have, and what stands around it.
 const LINE_LIMIT: u64 = 4 << 20;
@@ -112,7 +113,8 @@ impl Renders {
                 Found::Good(Line { key, version, origin, body }) => {
                     if wanted.is_none_or(|wanted| wanted.contains(&*key)) {
                         let (key, body) = (key.into_owned(), body.into_owned());
-                        picked.push(Manifest { key, version: version.into(), body, origin: origin.into() });
+                        let (version, origin) = (version.into(), origin.into());
+                        picked.push(Manifest { key, version, body, origin, terms: Terms::default() });
                     }
                 }
                 Found::Absent => return Ok(Found::Corrupt(reader.cut())),
@@ -147,7 +149,7 @@ fn write(path: &Path, made: Made, manifests: &[Manifest]) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut file = BufWriter::new(file);
     put(&mut file, &made)?;
-    for Manifest { key, version, body, origin } in manifests {
+    for Manifest { key, version, body, origin, .. } in manifests {
         use std::borrow::Cow::Borrowed;
         let (key, version) = (Borrowed(key), Borrowed(version.as_str()));
         put(&mut file, &Line { key, version, origin: Borrowed(origin), body: Borrowed(body) })?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use farshore_shared::digest::Digest;
 
-use super::{Applied, Deleted, Live, ObjectError, Retry, Target, Unreachable, Whole};
+use super::{Applied, Deleted, Live, ObjectError, Preview, Retry, Target, Unreachable, Whole};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
 use files::{FileError, Folder};
@@ -130,7 +130,7 @@ impl Target for Directory {
 
     /// Does nothing: a folder has no namespaces. Where a cluster reads the folder, a Namespace comes
     /// from the service's own manifests.
-    async fn ensure_namespace(&self, _name: &str) -> Result<(), ObjectError> {
+    async fn ensure_namespace(&self, _owner: &Owner, _name: &str) -> Result<(), ObjectError> {
         Ok(())
     }
 
@@ -150,6 +150,17 @@ impl Target for Directory {
     async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
         let (key, name) = (item.key.clone(), file_name(&item.key));
         self.blocking(move |folder| folder.read(&name)).await.map_err(|error| error.of(key))
+    }
+
+    async fn preview(&self, owner: &Owner, manifest: &Manifest) -> Result<Preview, ObjectError> {
+        let (owner, mut manifest) = (owner.clone(), manifest.clone());
+        let key = manifest.key.clone();
+        manifest.mark(&owner);
+        let look = move |folder: &Folder| {
+            let live = folder.document(&owner, &manifest)?;
+            Ok(Preview::of(live.as_ref(), &manifest.body, &manifest.key))
+        };
+        self.blocking(look).await.map_err(|error| error.of(key))
     }
 }
 

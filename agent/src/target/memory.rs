@@ -9,10 +9,12 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use super::{
-    Applied, Change, Deleted, Kind, Live, ObjectError, Retry, Sighting, Stamp, Target, Unreachable, Whole,
+    Applied, Change, Deleted, Kind, Live, ObjectError, Preview, Retry, Sighting, Stamp, Target, Unreachable,
+    Whole,
 };
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
+use crate::terms::FieldMarks;
 
 /// Objects in memory. Clones show the same objects.
 #[derive(Debug, Clone, Default)]
@@ -136,7 +138,7 @@ impl Target for Memory {
         items.iter().map(look).collect()
     }
 
-    async fn ensure_namespace(&self, _name: &str) -> Result<(), ObjectError> {
+    async fn ensure_namespace(&self, _owner: &Owner, _name: &str) -> Result<(), ObjectError> {
         yield_now().await;
         Ok(())
     }
@@ -150,8 +152,8 @@ impl Target for Memory {
             inner.lives += 1;
             let life = inner.objects.get(&manifest.key).map_or(inner.lives, |(life, _)| *life);
             inner.objects.insert(manifest.key.clone(), (life, manifest.body.clone()));
-            let fingerprint = fingerprint(&manifest.body);
-            Applied { uid: life.to_string(), fingerprint, stamp: Stamp::default() }
+            let (fingerprint, fields) = (fingerprint(&manifest.body), FieldMarks::default());
+            Applied { uid: life.to_string(), fingerprint, stamp: Stamp::default(), fields }
         };
         // The power may go when it is done and nobody has heard of it.
         yield_now().await;
@@ -199,6 +201,13 @@ impl Target for Memory {
         };
         yield_now().await;
         Ok(deleted)
+    }
+
+    async fn preview(&self, _owner: &Owner, manifest: &Manifest) -> Result<Preview, ObjectError> {
+        yield_now().await;
+        let inner = self.inner();
+        let live = inner.objects.get(&manifest.key).map(|(_, body)| body);
+        Ok(Preview::of(live, &manifest.body, &manifest.key))
     }
 
     async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {

@@ -20,8 +20,10 @@ use std::future::Future;
 use farshore_shared::digest::Digest;
 use serde_json::Value;
 
+use crate::difference::Difference;
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
+use crate::terms::FieldMarks;
 
 pub use change::{Change, Coverage, Kind, Sighting, Stamp, Whole};
 
@@ -48,9 +50,13 @@ pub trait Target: Send + Sync + 'static {
     ) -> impl Future<Output = Vec<Result<Live, ObjectError>>> + Send;
 
     /// Makes sure that a namespace exists and can be used. It is not recorded and never deleted.
-    fn ensure_namespace(&self, name: &str) -> impl Future<Output = Result<(), ObjectError>> + Send;
+    fn ensure_namespace(
+        &self,
+        owner: &Owner,
+        name: &str,
+    ) -> impl Future<Output = Result<(), ObjectError>> + Send;
 
-    /// Brings one object to its desired state, whoever else owns parts of it.
+    /// Brings one object to its desired state, on its [terms](crate::terms::Terms).
     ///
     /// For what others need first (a Namespace, a `CustomResourceDefinition`) it returns once that is usable.
     fn apply(
@@ -114,6 +120,55 @@ pub trait Target: Send + Sync + 'static {
     fn coverage(&self) -> Coverage {
         Coverage::default()
     }
+
+    /// What an apply of this object would change; nothing is written.
+    fn preview(
+        &self,
+        owner: &Owner,
+        manifest: &Manifest,
+    ) -> impl Future<Output = Result<Preview, ObjectError>> + Send;
+
+    /// Takes over what others have applied of an object, so that it is ours to change and to leave out.
+    /// Its values stay as they are. Answers whose fields it took; in a target without owners of fields none.
+    fn adopt(
+        &self,
+        _owner: &Owner,
+        _manifest: &Manifest,
+        _effect: Effect,
+    ) -> impl Future<Output = Result<Vec<Taken>, ObjectError>> + Send {
+        std::future::ready(Ok(vec![]))
+    }
+}
+
+/// What an apply would do to an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Preview {
+    /// It would come into being, with these fields.
+    New(Difference),
+    /// It would change so.
+    Changed(Difference),
+    /// It would stay as it is.
+    Same,
+    /// It would be deleted and made anew, because a field of it cannot be changed.
+    Anew,
+}
+
+/// Whether something is done, or only tried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It stays.
+    Lasting,
+    /// The target only says how it would go.
+    Rehearsed,
+}
+
+/// Whose fields of an object were taken over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The field manager.
+    pub manager: String,
+    /// How many fields.
+    pub fields: usize,
 }
 
 /// What lives under a key.
@@ -137,6 +192,8 @@ pub struct Applied {
     pub uid: String,
     /// What [`Target::observe`] answers as long as nobody changes what we own.
     pub fingerprint: Digest,
+    /// The fields that are ours now.
+    pub fields: FieldMarks,
     /// Which state of the object it left.
     pub stamp: Stamp,
 }
@@ -144,8 +201,12 @@ pub struct Applied {
 /// How a deletion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone, or going.
+    /// It is gone.
     Gone,
+    /// Its deletion is under way: it waits for others to let go of it.
+    Going,
+    /// An annotation of it says that it stays.
+    Kept,
     /// Something else lives under that key now: it is not ours, and it stays.
     NotOurs,
 }

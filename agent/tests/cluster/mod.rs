@@ -10,6 +10,7 @@ use farshore_agent::object::{Manifest, Owner};
 use farshore_agent::plan::Item;
 use farshore_agent::target::kubernetes::{Kubernetes, Options};
 use farshore_agent::target::{Applied, Live, ObjectError, Target as _};
+use farshore_agent::terms::Owned;
 use farshore_chaos::kit;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
@@ -52,7 +53,7 @@ pub(crate) struct Place {
     pub(crate) server: Arc<kit::Kubernetes>,
     pub(crate) target: Kubernetes,
     pub(crate) owner: Owner,
-    namespace: String,
+    pub(crate) namespace: String,
     client: kube::Client,
 }
 
@@ -62,9 +63,8 @@ impl Place {
         let server = server().await;
         let target = target(&server.kubeconfig()).await;
         target.ready().await.expect("the kit waited for the API");
-        target.ensure_namespace(name).await.expect("a namespace");
-        let owner =
-            Owner { cluster: "shop-7".parse().expect("a name"), service: name.parse().expect("a name") };
+        let owner = owner(name);
+        target.ensure_namespace(&owner, name).await.expect("a namespace");
         let client = client(&server.kubeconfig()).await;
         Self { server, target, owner, namespace: name.to_owned(), client }
     }
@@ -85,8 +85,15 @@ impl Place {
     /// Applies, and lists what was applied.
     pub(crate) async fn apply(&self, manifest: &Manifest) -> Item {
         let applied = self.target.apply(&self.owner, manifest).await;
-        let Applied { uid, fingerprint, .. } = applied.expect("a good manifest");
-        Item { uid: Some(uid), fingerprint: Some(fingerprint), ..Item::new(manifest) }
+        let Applied { uid, fingerprint, fields, .. } = applied.expect("a good manifest");
+        Item { uid: Some(uid), fingerprint: Some(fingerprint), fields, ..Item::new(manifest) }
+    }
+
+    /// Applies what is in place again, as the repair of drift does.
+    pub(crate) async fn repair(&self, manifest: &Manifest) -> Item {
+        let mut manifest = manifest.clone();
+        manifest.terms.owned = Owned::Everything;
+        self.apply(&manifest).await
     }
 
     /// A `ConfigMap` that is in place.
@@ -129,6 +136,11 @@ async fn client(kubeconfig: &Path) -> kube::Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("the kit's kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     kube::Client::try_from(config.expect("the kit's kubeconfig")).expect("a client")
+}
+
+/// A service of this name, in the cluster of all tests.
+pub(crate) fn owner(service: &str) -> Owner {
+    Owner { cluster: "shop-7".parse().expect("a name"), service: service.parse().expect("a name") }
 }
 
 /// What a target shows of an item that nobody touched.

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
-use farshore_shared::wire::PruneBudget;
+use farshore_shared::wire::{ApplyPolicy, Conflicts, ProtectedKind, PruneBudget};
 
 use super::drift;
-use super::fields::{Fields, Scribe, below, count, exact, items, json_map, pairs, parsed, text};
+use super::fields::{Fields, Scribe, below, boolean, count, exact, items, json_map, pairs, parsed, text};
 use super::health;
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
 use super::mistake::known_words;
@@ -149,6 +149,7 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
     let health = spec.take("health").map(|node| health::rules(node, scribe)).unwrap_or_default();
     let timeout = spec.take("timeout").and_then(|node| exact(node, "spec.timeout", scribe));
     let on_failure = spec.take("onFailure").and_then(|node| health::on_failure(node, scribe));
+    let apply = spec.take("apply").and_then(|node| apply(node, scribe)).unwrap_or_default();
     let drift = spec.take("drift").and_then(|node| drift::read(node, scribe));
     spec.close(scribe);
     let (source, clusters, on_failure) = (source?, clusters?, on_failure.unwrap_or_default());
@@ -163,6 +164,7 @@ fn service_spec(node: &Node, scribe: &mut Scribe<'_>) -> Option<ServiceSpec> {
         health,
         timeout,
         on_failure,
+        apply,
         drift,
     })
 }
@@ -184,6 +186,11 @@ fn dependencies(node: &Node, scribe: &mut Scribe<'_>) -> Vec<Name> {
 fn prune(node: &Node, scribe: &mut Scribe<'_>) -> Option<PruneBudget> {
     let mut fields = Fields::open(node, "spec.prune", scribe)?;
     let mut budget = PruneBudget::default();
+    if let Some(node) = fields.take("kinds") {
+        let items = items(node, "spec.prune.kinds", "protected kinds", scribe);
+        let kinds: Vec<_> = items.iter().filter_map(|(at, item)| protected(item, at, scribe)).collect();
+        budget.kinds = kinds.into_iter().collect();
+    }
     if let Some(node) = fields.take("count") {
         budget.count = count(node, "spec.prune.count", scribe)?;
     }
@@ -196,6 +203,42 @@ fn prune(node: &Node, scribe: &mut Scribe<'_>) -> Option<PruneBudget> {
     }
     fields.close(scribe);
     Some(budget)
+}
+
+fn protected(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<ProtectedKind> {
+    let word = text(node, path, "the name of a protected kind", scribe)?;
+    let kind = word.parse().ok();
+    if kind.is_none() {
+        let known = ProtectedKind::ALL.map(ProtectedKind::as_str);
+        let what = format!("{word:?} is no protected kind: only those have to be named");
+        scribe.wrong(node.at, path, what, known_words(word, &known));
+    }
+    kind
+}
+
+fn apply(node: &Node, scribe: &mut Scribe<'_>) -> Option<ApplyPolicy> {
+    let mut fields = Fields::open(node, "spec.apply", scribe)?;
+    let conflicts = fields.take("conflicts").and_then(|node| conflicts(node, scribe)).unwrap_or_default();
+    let mut flag = |field: &'static str, scribe: &mut Scribe<'_>| {
+        let path = fields.path(field);
+        fields.take(field).and_then(|node| boolean(node, &path, scribe)).unwrap_or_default()
+    };
+    let (recreate, adopt) = (flag("recreate", scribe), flag("adopt", scribe));
+    fields.close(scribe);
+    Some(ApplyPolicy { conflicts, recreate, adopt })
+}
+
+fn conflicts(node: &Node, scribe: &mut Scribe<'_>) -> Option<Conflicts> {
+    let path = "spec.apply.conflicts";
+    match text(node, path, "report or force", scribe)? {
+        "report" => Some(Conflicts::Report),
+        "force" => Some(Conflicts::Force),
+        word => {
+            let what = format!("{word:?} is no way to treat a conflict");
+            scribe.wrong(node.at, path, what, known_words(word, &["report", "force"]));
+            None
+        }
+    }
 }
 
 fn renderer(node: &Node, scribe: &mut Scribe<'_>) -> Option<RendererSpec> {

@@ -258,6 +258,19 @@ pub(super) fn count(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<
     count
 }
 
+/// Yes or no.
+pub(super) fn boolean(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<bool> {
+    let json = match &node.kind {
+        Kind::Scalar(scalar) => scalar.to_json(),
+        Kind::List(_) | Kind::Map(_) => None,
+    };
+    let found = json.and_then(|value| value.as_bool());
+    if found.is_none() {
+        scribe.wrong(node.at, path, format!("this is {}", node.describe()), "expected: true or false");
+    }
+    found
+}
+
 /// Free values, as JSON.
 pub(super) fn json(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<Value> {
     match &node.kind {

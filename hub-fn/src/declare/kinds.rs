@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{HealthRule, OnFailure, PruneBudget, Renderer};
+use farshore_shared::wire::{ApplyPolicy, HealthRule, OnFailure, PruneBudget, Renderer};
 
 use super::drift::DriftSpec;
 use super::selector::LabelSelector;
@@ -128,6 +128,9 @@ pub struct ServiceSpec {
     /// What a site does when a revision is not healthy within that time; `hold` where absent.
     #[serde(default, skip_serializing_if = "OnFailure::is_default")]
     pub on_failure: OnFailure,
+    /// How its objects are applied.
+    #[serde(default, skip_serializing_if = "ApplyPolicy::is_default")]
+    pub apply: ApplyPolicy,
     /// What is done when somebody else changes what it owns; it is put back where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftSpec>,

@@ -76,13 +76,14 @@ spec:
       - {key: tier, operator: In}
       - {operator: Exists, values: [b]}
   dependsOn: web
-  prune: {count: -1, percent: 101}
+  prune: {count: -1, percent: 101, kinds: [Namespace, Namspace, {}]}
   prune: {}
   timeout: 5
   onFailure: rollback
   health:
     - {apiVersion: shop.example/v1, kind: Till, current: ' '}
     - {kind: Till, ready: 'true'}
+  apply: {conflicts: forced, recreate: 'yes', adopt: true, force: true}
 ";
     let reading = read([("apps/shop.yaml", file)]);
     insta::assert_snapshot!(seen(&reading));
@@ -242,7 +243,8 @@ fn the_reader_and_the_types_agree_on_what_is_right() {
             "source": "fleet", "path": "x/y", "renderer": {"template": {"values": {"a": [1, 2.5, null, true, "on"]}}},
             "namespace": "n", "clusters": {"matchLabels": {"t": "e"}, "matchExpressions": [
                 {"key": "k", "operator": "NotIn", "values": ["a", "b"]}, {"key": "k", "operator": "Exists"}]},
-            "dependsOn": [], "prune": {"count": 3}, "timeout": "10m", "onFailure": "revert", "health": [
+            "dependsOn": [], "prune": {"count": 3, "kinds": ["Agent", "Namespace"]},
+            "apply": {"conflicts": "force", "recreate": true}, "timeout": "10m", "onFailure": "revert", "health": [
                 {"apiVersion": "shop.example/v1", "kind": "Till", "failed": "status.phase == 'Broken'",
                  "current": "status.phase == 'Open'"}], "drift": {"policy": "alert", "except": [
                 {"kind": "Deployment", "name": "web-*", "pointers": ["/spec/replicas"]}, {"pointers": ["/data/a~1b"]}]}}}),

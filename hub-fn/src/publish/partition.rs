@@ -439,6 +439,7 @@ fn entry(name: &Name, service: &IntentService) -> Option<Value> {
         health: spec.health.clone(),
         timeout_seconds: spec.timeout.map(|timeout| timeout.duration().as_secs()),
         on_failure: spec.on_failure,
+        apply: spec.apply,
         drift: spec.drift.clone().unwrap_or_default().0,
         critical: vec![],
     };

@@ -108,10 +108,12 @@ async fn a_service_that_wants_to_be_told_is_told_and_one_that_does_not_care_is_n
         let status = mended.pass().await;
         let looks = mended.done("read a");
         let again = mended.pass().await;
+        // Who is told of it may have put it back; else what was looked at and let be is not looked at again.
+        let looks = looks + told;
         assert_eq!(mended.case.target.value("a").as_deref(), Some("theirs"), "{policy:?}");
         assert_eq!((status.state, status.drift.len()), (ServiceState::Applied, told), "{policy:?}");
         assert_eq!(again.drift, status.drift);
-        assert_eq!(mended.done("read a"), looks, "what was looked at and let be is not looked at again");
+        assert_eq!(mended.done("read a"), looks, "{policy:?}");
         // Somebody puts it back by hand.
         mended.meddle("as signed");
         assert_eq!(mended.pass().await.drift, []);

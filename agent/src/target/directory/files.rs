@@ -16,6 +16,7 @@ use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 use crate::render::yaml;
 use crate::target::{Sighting, Stamp, Whole};
+use crate::terms::FieldMarks;
 
 /// Which life of a name a file is: a folder does not tell one from the next.
 const UID: &str = "file";
@@ -198,7 +199,8 @@ impl Folder {
         if !matches!(found, Found::File(present) if present == bytes) {
             self.write(&path, &bytes)?;
         }
-        Ok(Applied { uid: UID.to_owned(), fingerprint, stamp: Stamp::default() })
+        let (stamp, fields) = (Stamp::default(), FieldMarks::default());
+        Ok(Applied { uid: UID.to_owned(), fingerprint, stamp, fields })
     }
 
     /// Removes an object's file, if it is ours by record and by its marks.
@@ -222,6 +224,26 @@ impl Folder {
             }
             Found::File(_) | Found::Other(_) => Ok(Deleted::NotOurs),
         }
+    }
+
+    /// What the file of a manifest that may be written there holds; a file that cannot be read as one
+    /// document is written anew.
+    pub(super) fn document(
+        &self,
+        owner: &Owner,
+        manifest: &Manifest,
+    ) -> Result<Option<serde_json::Value>, FileError> {
+        let name = file_name(&manifest.key);
+        let path = self.file(&name);
+        let record = Record {
+            cluster: owner.cluster.clone(),
+            service: owner.service.clone(),
+            key: manifest.key.clone(),
+        };
+        let found = find(&path)?;
+        may_write(&self.recorded(&name)?, &record, &found, owner, &path)?;
+        let Found::File(bytes) = found else { return Ok(None) };
+        Ok(yaml::read(&bytes).pop().and_then(|(_, body)| body.ok()))
     }
 
     fn recorded(&self, name: &str) -> Result<Recorded, FileError> {

@@ -1,7 +1,6 @@
 //! The way to the API: every request is bounded in time and every answer in bytes.
 
 mod stream;
-mod throttle;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farshore_shared::retry::Schedule;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
@@ -18,9 +17,11 @@ use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, Kubeco
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::fault::Fault;
-use throttle::Throttle;
+use super::flow::{Flow, Place};
+use crate::accounts::Account;
 
 /// The largest answer, in bytes: a page of 500 objects' metadata stays far below it.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
@@ -28,7 +29,9 @@ const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 const REFUSAL_LIMIT: usize = 1024 * 1024;
 /// How often a request is sent again that the API turned away for its load.
 const OVERLOAD_RETRIES: u32 = 3;
-/// The longest pause before that.
+/// Kubernetes API concepts, "User impersonation".
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
+/// The longest pause before that which is our own idea; the API may ask for a longer one.
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(4);
 
 /// How patient the client is.
@@ -44,7 +47,7 @@ pub struct Options {
     /// once a minute where nothing else happens.
     pub quiet: Duration,
     /// The most requests at once, beside those whose answers go on.
-    pub in_flight: usize,
+    pub in_flight: u16,
     /// The most requests a second; none: as many as the API server takes.
     pub per_second: Option<u32>,
     /// The longest time until a Namespace or a `CustomResourceDefinition` that was applied can be used.
@@ -84,6 +87,11 @@ pub enum ConnectError {
     /// No kubeconfig was named, and there is none where kubectl looks.
     #[error("found no cluster: this is no Pod, and neither $KUBECONFIG nor ~/.kube/config can be used")]
     Nowhere(#[source] Box<KubeconfigError>),
+    /// The kubeconfig speaks for somebody else already.
+    #[error(
+        "the kubeconfig impersonates a user itself ({0}): services with accounts of their own need one that does not"
+    )]
+    Impersonates(String),
     /// The credentials or certificates are of no use.
     #[error("cannot prepare the connection ({url})")]
     Client {
@@ -149,6 +157,12 @@ impl Request {
         Self { content_type, body: body.into(), ..Self::new(Method::PATCH, target, METADATA) }
     }
 
+    /// Changes an object by a JSON patch (RFC 6902) and asks for its metadata only.
+    pub(super) fn json_patch(target: String, body: Vec<u8>) -> Self {
+        let content_type = "application/json-patch+json";
+        Self { content_type, body: body.into(), ..Self::new(Method::PATCH, target, METADATA) }
+    }
+
     /// Deletes an object.
     pub(super) fn delete(target: String, body: Vec<u8>) -> Self {
         Self {
@@ -174,13 +188,17 @@ impl Request {
         Self { method, target, accept, content_type: "", body: Bytes::new(), limit: ANSWER_LIMIT }
     }
 
-    fn to_http(&self) -> Result<http::Request<Body>, http::Error> {
+    fn to_http(&self, account: Option<&Account>) -> Result<http::Request<Body>, http::Error> {
         let mut request = http::Request::builder()
             .method(self.method.clone())
             .uri(&self.target)
             .header(ACCEPT, self.accept);
         if !self.content_type.is_empty() {
             request = request.header(CONTENT_TYPE, self.content_type);
+        }
+        if let Some(account) = account {
+            // The API adds the groups of a service account itself. No others are ever named.
+            request = request.header(IMPERSONATE, account.user());
         }
         request.body(Body::from(self.body.clone()))
     }
@@ -192,9 +210,13 @@ pub(super) struct Connection {
     client: Client,
     /// For answers that go on: they may be silent for longer.
     streaming: Client,
-    throttle: Arc<Throttle>,
-    url: String,
+    url: Arc<str>,
     options: Options,
+    flow: Flow,
+    /// As whom requests are sent; none for ourselves.
+    account: Option<Arc<Account>>,
+    /// Whom the kubeconfig impersonates.
+    impersonates: Option<Arc<str>>,
 }
 
 impl Connection {
@@ -209,14 +231,33 @@ impl Connection {
         config.default_retry = false;
         let agent = concat!("farshore-agent/", env!("CARGO_PKG_VERSION"));
         config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
-        let url = config.cluster_url.to_string();
-        let unusable = |source| ConnectError::Client { url: url.clone(), source: Box::new(source) };
+        let url: Arc<str> = config.cluster_url.to_string().into();
+        let impersonates = config.auth_info.impersonate.as_deref().map(Arc::from);
+        let unusable = |source| ConnectError::Client { url: url.to_string(), source: Box::new(source) };
         let mut patient = config.clone();
         patient.read_timeout = None;
         let streaming = Client::try_from(patient).map_err(unusable)?;
         let client = Client::try_from(config).map_err(unusable)?;
-        let throttle = Arc::new(Throttle::new(options.in_flight, options.per_second));
-        Ok(Self { client, streaming, throttle, url, options })
+        let (flow, account) = (Flow::new(options.in_flight, options.per_second), None);
+        Ok(Self { client, streaming, url, options, flow, account, impersonates })
+    }
+
+    /// The same connections, for requests in the name of an account.
+    pub(super) fn acting_as(&self, account: Arc<Account>) -> Self {
+        Self { account: Some(account), ..self.clone() }
+    }
+
+    /// Whether requests are sent in the name of an account.
+    pub(super) fn is_acting(&self) -> bool {
+        self.account.is_some()
+    }
+
+    /// Demands that requests are sent as ourselves unless we say otherwise.
+    pub(super) fn demand_own_name(&self) -> Result<(), ConnectError> {
+        match &self.impersonates {
+            Some(user) => Err(ConnectError::Impersonates(user.to_string())),
+            None => Ok(()),
+        }
     }
 
     /// The API's address.
@@ -236,38 +277,62 @@ impl Connection {
 
     /// Sends a request and hands out the answer's bytes.
     pub(super) async fn raw(&self, request: Request) -> Result<Bytes, Fault> {
-        match tokio::time::timeout(self.options.request, self.patiently(&request)).await {
+        let place = self.flow.place().await;
+        self.in_time(self.patiently(&request, place)).await
+    }
+
+    /// The same for a question that must not wait behind others, and whose answer tells nothing of load.
+    pub(super) async fn at_once(&self, request: Request) -> Result<Bytes, Fault> {
+        self.in_time(self.once(&request)).await
+    }
+
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        match tokio::time::timeout(self.options.request, answer).await {
             Ok(answer) => answer,
             Err(tokio::time::error::Elapsed { .. }) => Err(Fault::Slow(self.options.request)),
         }
     }
 
     /// A request that the API turned away for its load was not begun: it is sent again a few times.
-    async fn patiently(&self, request: &Request) -> Result<Bytes, Fault> {
+    /// It waits as long as it was asked to, without a place among those in flight.
+    async fn patiently(&self, request: &Request, mut place: Place) -> Result<Bytes, Fault> {
         let mut schedule = Schedule::new(Duration::from_millis(250), OVERLOAD_PAUSE);
-        for _ in 0..OVERLOAD_RETRIES {
-            match self.once(request).await {
-                Err(Fault::Refused(status)) if status.code == 429 => {
-                    let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-                    let asked = Duration::from_secs(asked.into()).min(OVERLOAD_PAUSE);
-                    tokio::time::sleep(schedule.next_delay().max(asked)).await;
+        let ends = Instant::now() + self.options.request;
+        let mut tries = 0;
+        loop {
+            let status = match self.once(request).await {
+                Err(Fault::Refused(status)) if status.code == 429 => status,
+                answer => {
+                    if matches!(answer, Ok(_) | Err(Fault::Refused(_))) {
+                        place.answered();
+                    }
+                    return answer;
                 }
-                answer => return answer,
+            };
+            place.refused();
+            drop(place);
+            let asked = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            let pause = schedule.next_delay().max(Duration::from_secs(asked.into()));
+            // Who is asked to wait longer than a request may take says so at once.
+            if tries == OVERLOAD_RETRIES || Instant::now() + pause >= ends {
+                return Err(Fault::Refused(status));
             }
+            tokio::time::sleep(pause).await;
+            place = self.flow.place().await;
+            tries += 1;
         }
-        self.once(request).await
     }
 
     async fn once(&self, request: &Request) -> Result<Bytes, Fault> {
-        let _turn = self.throttle.turn().await;
         let body = self.begun(&self.client, request).await?;
         Ok(Limited::new(body, request.limit).collect().await.map_err(Fault::Cut)?.to_bytes())
     }
 
     /// Sends a request and returns when its answer begins, unless that is a refusal.
     async fn begun(&self, client: &Client, request: &Request) -> Result<Body, Fault> {
-        let request =
-            request.to_http().map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
+        let request = request
+            .to_http(self.account.as_deref())
+            .map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
         let response = client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
         let (head, body) = response.into_parts();
         if head.status.is_success() {

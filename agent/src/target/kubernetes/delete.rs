@@ -1,16 +1,20 @@
 //! Deletion of one object: only in the life of the name that was listed, and only with our marks on it.
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::connection::{Connection, Request};
 use super::discovery::{Discovery, GroupVersion, Resource};
 use super::fault::Complaint;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, Partial};
 use super::observe::look;
 use super::path;
 use crate::object::Owner;
 use crate::plan::Item;
 use crate::target::Deleted;
+
+/// How long a deletion may take before somebody has to look why it does not end.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Deletes one listed object; what depends on it goes in the background.
 pub(super) async fn delete(
@@ -32,10 +36,28 @@ pub(super) async fn delete(
     if !is_ours(&live, owner, item) {
         return Ok(Deleted::NotOurs);
     }
+    if live.is_kept() {
+        return Ok(Deleted::Kept);
+    }
     if live.deletion_timestamp.is_some() {
-        return Ok(Deleted::Gone);
+        return going(&live, Timestamp::now());
     }
     remove(connection, &resource, item, &live.uid).await
+}
+
+/// A deletion that does not end is told, with who has to let go.
+fn going(live: &Metadata, now: Timestamp) -> Result<Deleted, Complaint> {
+    let asked = live.deletion_timestamp.as_deref().and_then(|asked| asked.parse::<Timestamp>().ok());
+    let since = asked.map(|asked| now.duration_since(asked)).filter(|since| *since > PATIENCE);
+    let Some(since) = since else { return Ok(Deleted::Going) };
+    let waits = match live.finalizers.as_slice() {
+        [] => "it has no finalizers: look at its events".to_owned(),
+        finalizers => format!("it waits for its finalizers ({})", finalizers.join(", ")),
+    };
+    Err(Complaint::worthwhile(format!(
+        "its deletion was asked for {} s ago and does not end: {waits}",
+        since.as_secs()
+    )))
 }
 
 /// An item whose first apply was never confirmed has no UID: then the marks alone decide.
@@ -65,13 +87,17 @@ async fn remove(
         "preconditions": {"uid": uid}});
     let body = serde_json::to_vec(&options).expect("a JSON value has string keys only");
     match connection.raw(Request::delete(target, body)).await {
-        Ok(_) => Ok(Deleted::Gone),
+        // What has to wait for others is answered as it is, anything else with a status.
+        Ok(answer) => Ok(match serde_json::from_slice::<Partial>(&answer) {
+            Ok(Partial { metadata }) if metadata.deletion_timestamp.is_some() => Deleted::Going,
+            Ok(_) | Err(_) => Deleted::Gone,
+        }),
         Err(fault) if fault.is(404) => Ok(Deleted::Gone),
         // Another life of the name, or a deletion that is under way, or a passing conflict.
         Err(fault) if fault.is(409) => match see(connection, resource, item).await? {
             None => Ok(Deleted::Gone),
             Some(live) if live.uid != uid => Ok(Deleted::NotOurs),
-            Some(live) if live.deletion_timestamp.is_some() => Ok(Deleted::Gone),
+            Some(live) if live.deletion_timestamp.is_some() => Ok(Deleted::Going),
             Some(_) => Err(fault.complaint(&deed)),
         },
         Err(fault) => Err(fault.complaint(&deed)),
@@ -81,23 +107,15 @@ async fn remove(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{CLUSTER_ANNOTATION, ObjectKey, SERVICE_LABEL};
+    use crate::object::{CLUSTER_ANNOTATION, Manifest, SERVICE_LABEL};
 
     #[test]
     fn only_the_listed_life_with_our_marks_is_ours() {
         let owner =
             Owner { cluster: "shop-7".parse().expect("a name"), service: "web".parse().expect("a name") };
-        let key =
-            ObjectKey { group: String::new(), kind: "ConfigMap".into(), namespace: None, name: "a".into() };
-        let item = |uid: Option<&str>| Item {
-            key: key.clone(),
-            version: "v1".into(),
-            uid: uid.map(Into::into),
-            applied: None,
-            fingerprint: None,
-            revision: None,
-            proven: false,
-        };
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let manifest = Manifest::read(body, "test".into()).expect("a manifest");
+        let item = |uid: Option<&str>| Item { uid: uid.map(Into::into), ..Item::new(&manifest) };
         let marked: Metadata = serde_json::from_value(json!({
             "uid": "1", "labels": {SERVICE_LABEL: "web"}, "annotations": {CLUSTER_ANNOTATION: "shop-7"}
         }))
@@ -108,5 +126,20 @@ mod tests {
         assert!(!is_ours(&marked, &owner, &item(Some("2"))));
         assert!(!is_ours(&unmarked, &owner, &item(Some("1"))));
         assert!(!is_ours(&unmarked, &owner, &item(None)));
+    }
+
+    #[test]
+    fn a_deletion_that_does_not_end_is_told_with_what_it_waits_for() {
+        let live: Metadata = serde_json::from_value(json!({
+            "deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["example.com/hold"]
+        }))
+        .expect("metadata");
+        let at = |text: &str| text.parse().expect("a time");
+        assert_eq!(going(&live, at("2026-11-21T09:00:59Z")), Ok(Deleted::Going));
+        let told = going(&live, at("2026-11-21T09:02:00Z")).expect_err("it takes too long");
+        assert!(
+            told.message.contains("120 s ago") && told.message.contains("(example.com/hold)"),
+            "{told:?}"
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use super::grant::Refused;
 use super::path::BadSegment;
 use crate::object::ObjectKey;
 use crate::target::{ObjectError, Retry};
@@ -113,12 +114,14 @@ fn refusal(status: &Status, deed: &str) -> Complaint {
         403 if has_cause(status, "NamespaceTerminating") => {
             Complaint::worthwhile(format!("cannot {deed}: the namespace is being deleted ({message})"))
         }
-        403 => Complaint::pointless(format!("not allowed to {deed}: {message}")),
+        403 => forbidden(&message, deed),
+        400 if is_admission(&message) => Complaint::pointless(format!("refused by admission: {message}")),
         404 => not_found(status, deed),
         409 => {
             Complaint::worthwhile(format!("cannot {deed}, something else changed it meanwhile: {message}"))
         }
         413 => Complaint::pointless(format!("too large for the API: {message}")),
+        422 if is_admission(&message) => Complaint::pointless(format!("refused by admission: {message}")),
         422 => Complaint::pointless(format!("invalid: {}", causes(status))),
         429 => Complaint::worthwhile(format!("cannot {deed}: the API is overloaded ({message})")),
         500.. if is_too_large(&message) => Complaint::pointless(format!("too large for the API: {message}")),
@@ -128,6 +131,29 @@ fn refusal(status: &Status, deed: &str) -> Complaint {
         }
         code => Complaint::pointless(format!("cannot {deed} ({code}): {message}")),
     }
+}
+
+/// A quota, an admission webhook and the authorizer all say 403.
+fn forbidden(message: &str, deed: &str) -> Complaint {
+    if message.contains("exceeded quota") || message.contains("status unknown for quota") {
+        return Complaint::worthwhile(format!(
+            "cannot {deed}: a quota of the namespace does not allow it; raise it, or make room ({message})"
+        ));
+    }
+    if is_admission(message) {
+        return Complaint::pointless(format!("refused by admission: {message}"));
+    }
+    let complaint = format!("not allowed to {deed}: {message}");
+    Complaint::pointless(match Refused::read(message) {
+        Some(refused) => {
+            format!("{complaint}; `kubectl apply -f -` with this grants it: {}", refused.grant())
+        }
+        None => complaint,
+    })
+}
+
+fn is_admission(message: &str) -> bool {
+    message.contains("admission webhook \"") || message.contains("ValidatingAdmissionPolicy '")
 }
 
 fn not_found(status: &Status, deed: &str) -> Complaint {
@@ -155,6 +181,22 @@ fn is_too_large(message: &str) -> bool {
 fn is_not_in_schema(message: &str) -> bool {
     message.contains("field not declared in schema")
         || message.contains("failed to create typed patch object")
+}
+
+/// Whether everything that was wrong is that a field cannot be changed. The API has no reason of its own for
+/// that: the words are those of its validation (`apimachinery/pkg/api/validation`, `FieldImmutableErrorMsg`,
+/// and what older kinds say instead).
+pub(super) fn is_immutable(status: &Status) -> bool {
+    let words = [
+        "field is immutable",
+        "is immutable after creation",
+        "may not change once set",
+        "cannot change roleRef",
+        "updates to ",
+    ];
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+    let says = |message: &str| words.iter().any(|words| message.contains(words));
+    status.code == 422 && !causes.is_empty() && causes.iter().all(|cause| says(&cause.message))
 }
 
 fn causes(status: &Status) -> String {
@@ -218,6 +260,50 @@ mod tests {
         let terminating = told(json!({"code": 403, "reason": "Forbidden", "message": "being terminated",
             "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x", "field": "metadata.namespace"}]}}));
         assert_eq!(terminating.retry, Retry::Worthwhile);
+    }
+
+    #[test]
+    fn a_right_that_is_missing_comes_with_what_would_grant_it() {
+        let forbidden = told(json!({"code": 403, "reason": "Forbidden", "message":
+            "configmaps \"a\" is forbidden: User \"b\" cannot patch resource \"configmaps\" in API group \"\" in the namespace \"shop\""}));
+        assert!(
+            forbidden.message.contains("grants it: {\"apiVersion\":\"v1\",\"items\":["),
+            "{}",
+            forbidden.message
+        );
+    }
+
+    #[test]
+    fn a_quota_and_an_admission_are_no_missing_right() {
+        let quota = told(json!({"code": 403, "reason": "Forbidden",
+            "message": "configmaps \"a\" is forbidden: exceeded quota: q, requested: configmaps=1"}));
+        assert!(quota.message.contains("raise it") && quota.retry == Retry::Worthwhile, "{}", quota.message);
+        for (code, message) in [
+            (403, "admission webhook \"a.b\" denied the request: no"),
+            (
+                422,
+                "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+            ),
+        ] {
+            let refused = told(json!({"code": code, "message": message}));
+            assert_eq!(refused, Complaint::pointless(format!("refused by admission: {message}")));
+        }
+    }
+
+    #[test]
+    fn only_what_is_wrong_for_its_immutability_alone_is_immutable() {
+        let status = |messages: &[&str]| {
+            let causes: Vec<_> = messages.iter().map(|message| json!({"message": message})).collect();
+            let status = json!({"code": 422, "message": "long", "details": {"causes": causes}});
+            is_immutable(&serde_json::from_value(status).expect("a status"))
+        };
+        let immutable = "Invalid value: \"b\": field is immutable";
+        assert!(status(&[
+            immutable,
+            "Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden"
+        ]));
+        assert!(!status(&[immutable, "Required value"]));
+        assert!(!status(&[]));
     }
 
     #[test]

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use farshore_shared::digest::{Digest, Hasher};
+use farshore_shared::names::Name;
 use serde::{Deserialize, Deserializer};
 
 use crate::object::{CLUSTER_ANNOTATION, FIELD_MANAGER, Owner, SERVICE_LABEL};
 use crate::target::{Live, Sighting, Stamp};
+use crate::terms::{self, FieldMarks};
 
 /// An object without its body, as `PartialObjectMetadata` shows it; other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -67,7 +69,7 @@ struct ManagedFields {
 
 /// A set of fields as a trie. Kubernetes API reference, `FieldsV1`: every value is a map again.
 #[derive(Debug, Default, Deserialize)]
-struct FieldSet(BTreeMap<String, FieldSet>);
+pub(super) struct FieldSet(pub(super) BTreeMap<String, FieldSet>);
 
 /// Reads null as nothing: a Go program writes an empty list or map as either.
 pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -103,6 +105,24 @@ impl Metadata {
             entry.fields_v1.feed(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// The fields that are ours.
+    pub(super) fn fields(&self) -> FieldMarks {
+        let ours = self.managed_fields.iter().filter(|entry| entry.is_ours());
+        let paths: Vec<String> = ours.flat_map(|entry| entry.fields_v1.paths()).collect();
+        FieldMarks::of(paths.iter().map(String::as_str))
+    }
+
+    /// Whether this cluster's agent has applied the object, for whichever service.
+    pub(super) fn is_of(&self, cluster: &Name) -> bool {
+        self.labels.contains_key(SERVICE_LABEL)
+            && self.annotations.get(CLUSTER_ANNOTATION).map(String::as_str) == Some(cluster.as_str())
+    }
+
+    /// Whether annotations say that the object stays when it leaves its service.
+    pub(super) fn is_kept(&self) -> bool {
+        terms::keeps_by(&self.annotations)
     }
 
     /// Which state of the object this is.

@@ -4,24 +4,34 @@
 //! deleted only with the UID that was listed and our marks on them. Tasks: the client's own, which hands
 //! requests to its connections, and one per watched kind; they end with the last clone of [`Kubernetes`].
 //!
-//! - `connection`: the way to the API, bounded in time and bytes; `path`: addresses in it.
+//! - `connection`: the way to the API, bounded in time and bytes; `flow`: how many requests at once;
+//!   `path`: addresses in it.
 //! - `discovery`: which kinds are served; `locate`: where a manifest belongs.
 //! - `observe`, `apply`, `delete`: what the port asks for; `usable`: what others need first.
 //! - `inspect`: whole objects, one at a time, while their health is waited for.
-//! - `metadata`: what is read of an object, and its fingerprint; `fault`: what a person is told.
+//! - `conflict`: what others own; `adopt`: taking it over; `recreate`: what cannot be changed.
+//! - `metadata`: what is read of an object, and its fingerprint; `fields`: sets of fields.
+//! - `fault`: what a person is told; `grant`: what would grant a right that is missing.
 //! - `watch`: what happens in the cluster, without asking; `read`: a whole object.
 
+mod account;
+mod adopt;
 mod apply;
+mod conflict;
 mod connection;
 mod delete;
 mod discovery;
 mod fault;
+mod fields;
+mod flow;
+mod grant;
 mod inspect;
 mod locate;
 mod metadata;
 mod observe;
 mod path;
 mod read;
+mod recreate;
 mod secret;
 mod usable;
 mod watch;
@@ -35,17 +45,25 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use apply::Applying;
 pub use connection::{ConnectError, Options};
 use connection::{Connection, Request};
 use discovery::Discovery;
+use fault::Complaint;
 use watch::Watches;
 
-use super::{Applied, Change, Coverage, Deleted, Kind, Live, ObjectError, Target, Unreachable, Whole};
+use super::{
+    Applied, Change, Coverage, Deleted, Effect, Kind, Live, ObjectError, Preview, Taken, Target, Unreachable,
+    Whole,
+};
+use crate::accounts::{Account, Accounts};
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
 
 /// How long a namespace that was seen active is taken to be so.
 const NAMESPACE_MEMORY: Duration = Duration::from_secs(10);
+/// How long an account that was seen is taken to be there.
+const ACCOUNT_MEMORY: Duration = Duration::from_secs(60);
 /// The most time that the question whether the API answers may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an API server that starts may take to read its roles.
@@ -58,6 +76,9 @@ pub struct Kubernetes {
     discovery: Discovery,
     watches: Watches,
     active_namespaces: Arc<Mutex<HashMap<String, Instant>>>,
+    /// Who each service is applied as; none where all are applied as ourselves.
+    accounts: Option<Arc<Accounts>>,
+    seen_accounts: Arc<Mutex<HashMap<String, Instant>>>,
     hidden: Arc<Mutex<Hidden>>,
 }
 
@@ -79,14 +100,69 @@ impl Kubernetes {
         let connection = Connection::open(kubeconfig, options).await?;
         let discovery = Discovery::new(connection.clone());
         let watches = Watches::new(connection.clone(), discovery.clone());
-        let (active_namespaces, hidden) = (Arc::default(), Arc::default());
-        Ok(Self { connection, discovery, watches, active_namespaces, hidden })
+        Ok(Self {
+            connection,
+            discovery,
+            watches,
+            active_namespaces: Arc::default(),
+            accounts: None,
+            seen_accounts: Arc::default(),
+            hidden: Arc::default(),
+        })
+    }
+
+    /// Applies, looks and deletes for each service as the account that this list gives it.
+    ///
+    /// # Errors
+    /// [`ConnectError::Impersonates`] when the kubeconfig speaks for somebody else already.
+    pub fn with_accounts(mut self, accounts: Accounts) -> Result<Self, ConnectError> {
+        self.connection.demand_own_name()?;
+        self.accounts = Some(Arc::new(accounts));
+        Ok(self)
+    }
+
+    /// The connection with which everything is done for a service.
+    async fn acting_for(&self, owner: &Owner) -> Result<Connection, Complaint> {
+        let Some(accounts) = &self.accounts else { return Ok(self.connection.clone()) };
+        let Some(account) = accounts.of(&owner.service) else {
+            return Err(Complaint::pointless(format!(
+                "this site has no account for service {}: add a rule to the file of --accounts",
+                owner.service
+            )));
+        };
+        self.demand_account(&account).await?;
+        Ok(self.connection.acting_as(account))
+    }
+
+    /// Demands that an account is there: the API would let us act as one that was deleted.
+    async fn demand_account(&self, account: &Account) -> Result<(), Complaint> {
+        let name = account.to_string();
+        {
+            let mut seen = self.seen_accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.retain(|_, at| at.elapsed() < ACCOUNT_MEMORY);
+            if seen.contains_key(&name) {
+                return Ok(());
+            }
+        }
+        account::look(&self.connection, account).await?;
+        let mut seen = self.seen_accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(name, Instant::now());
+        Ok(())
     }
 
     /// The API server's address.
     #[must_use]
     pub fn url(&self) -> &str {
         self.connection.url()
+    }
+
+    fn applying<'a>(
+        &'a self,
+        connection: &'a Connection,
+        owner: &'a Owner,
+        manifest: &'a Manifest,
+    ) -> Applying<'a> {
+        Applying { connection, discovery: &self.discovery, owner, manifest }
     }
 
     fn unreachable(&self, message: String) -> Unreachable {
@@ -129,7 +205,7 @@ impl Kubernetes {
 impl Target for Kubernetes {
     /// The API answers once its own checks pass.
     async fn ready(&self) -> Result<(), Unreachable> {
-        let asked = self.connection.raw(Request::get("/readyz".to_owned()));
+        let asked = self.connection.at_once(Request::get("/readyz".to_owned()));
         match tokio::time::timeout(READY_TIMEOUT, asked).await {
             Ok(Ok(_)) => {
                 self.seen();
@@ -152,26 +228,37 @@ impl Target for Kubernetes {
     }
 
     async fn observe(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
-        observe::observe(&self.connection, &self.discovery, owner, items).await
+        match self.acting_for(owner).await {
+            Ok(connection) => observe::observe(&connection, &self.discovery, owner, items).await,
+            Err(complaint) => {
+                let mut answers = Vec::with_capacity(items.len());
+                for item in items {
+                    answers.push(Err(complaint.clone().about(&item.key)));
+                }
+                answers
+            }
+        }
     }
 
-    async fn ensure_namespace(&self, name: &str) -> Result<(), ObjectError> {
+    async fn ensure_namespace(&self, owner: &Owner, name: &str) -> Result<(), ObjectError> {
         if self.is_remembered(name) {
             return Ok(());
         }
-        let ensured = apply::ensure_namespace(&self.connection, name).await;
+        let ensured = match self.acting_for(owner).await {
+            Ok(connection) => apply::ensure_namespace(&connection, name).await,
+            Err(complaint) => Err(complaint),
+        };
         ensured.map_err(|complaint| complaint.about(&namespace_key(name)))?;
         self.remember(name);
         Ok(())
     }
 
     async fn apply(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
-        let mut manifest = Cow::Borrowed(manifest);
-        // What is applied without our marks could never be deleted.
-        if !is_marked(&manifest.body, owner) {
-            manifest.to_mut().mark(owner);
-        }
-        let applied = apply::apply(&self.connection, &self.discovery, &manifest).await;
+        let manifest = marked(owner, manifest);
+        let applied = match self.acting_for(owner).await {
+            Ok(connection) => self.applying(&connection, owner, &manifest).apply().await,
+            Err(complaint) => Err(complaint),
+        };
         applied.map_err(|complaint| {
             // The namespace may be what is wrong: the next one who needs it looks.
             if let Some(namespace) = &manifest.key.namespace {
@@ -185,7 +272,10 @@ impl Target for Kubernetes {
         if item.key.group.is_empty() && item.key.kind == "Namespace" {
             self.forget(&item.key.name);
         }
-        let deleted = delete::delete(&self.connection, &self.discovery, owner, item).await;
+        let deleted = match self.acting_for(owner).await {
+            Ok(connection) => delete::delete(&connection, &self.discovery, owner, item).await,
+            Err(complaint) => Err(complaint),
+        };
         deleted.map_err(|complaint| complaint.about(&item.key))
     }
 
@@ -195,20 +285,52 @@ impl Target for Kubernetes {
 
     async fn inspect(
         &self,
-        _owner: &Owner,
+        owner: &Owner,
         key: &ObjectKey,
         version: &str,
     ) -> Result<Option<Value>, ObjectError> {
-        let seen = inspect::object(&self.connection, &self.discovery, key, version).await;
+        let seen = match self.acting_for(owner).await {
+            Ok(connection) => inspect::object(&connection, &self.discovery, key, version).await,
+            Err(complaint) => Err(complaint),
+        };
         seen.map_err(|complaint| complaint.about(key))
     }
 
-    async fn log_tail(&self, _owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
-        inspect::log_tail(&self.connection, key).await.map_err(|complaint| complaint.about(key))
+    async fn log_tail(&self, owner: &Owner, key: &ObjectKey, _limit: usize) -> Result<String, ObjectError> {
+        let tail = match self.acting_for(owner).await {
+            Ok(connection) => inspect::log_tail(&connection, key).await,
+            Err(complaint) => Err(complaint),
+        };
+        tail.map_err(|complaint| complaint.about(key))
     }
 
-    async fn read(&self, _owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
-        let read = read::read(&self.connection, &self.discovery, item).await;
+    async fn preview(&self, owner: &Owner, manifest: &Manifest) -> Result<Preview, ObjectError> {
+        let manifest = marked(owner, manifest);
+        let preview = match self.acting_for(owner).await {
+            Ok(connection) => self.applying(&connection, owner, &manifest).preview().await,
+            Err(complaint) => Err(complaint),
+        };
+        preview.map_err(|complaint| complaint.about(&manifest.key))
+    }
+
+    async fn adopt(
+        &self,
+        owner: &Owner,
+        manifest: &Manifest,
+        effect: Effect,
+    ) -> Result<Vec<Taken>, ObjectError> {
+        let taken = match self.acting_for(owner).await {
+            Ok(connection) => self.applying(&connection, owner, manifest).adopt(effect).await,
+            Err(complaint) => Err(complaint),
+        };
+        taken.map_err(|complaint| complaint.about(&manifest.key))
+    }
+
+    async fn read(&self, owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
+        let read = match self.acting_for(owner).await {
+            Ok(connection) => read::read(&connection, &self.discovery, item).await,
+            Err(complaint) => Err(complaint),
+        };
         read.map_err(|complaint| complaint.about(&item.key))
     }
 
@@ -223,6 +345,15 @@ impl Target for Kubernetes {
     fn coverage(&self) -> Coverage {
         self.watches.coverage()
     }
+}
+
+/// What is applied without our marks could never be deleted.
+fn marked<'a>(owner: &Owner, manifest: &'a Manifest) -> Cow<'a, Manifest> {
+    let mut manifest = Cow::Borrowed(manifest);
+    if !is_marked(&manifest.body, owner) {
+        manifest.to_mut().mark(owner);
+    }
+    manifest
 }
 
 fn namespace_key(name: &str) -> ObjectKey {

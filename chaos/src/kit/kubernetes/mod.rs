@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use self::credentials::Credentials;
 use super::leash::Leashed;
-use super::{KitError, Port, program};
+use super::{KitError, Port, copy, program};
 
 pub use self::audit::{ApiRequest, AuditMark};
 
@@ -136,6 +136,35 @@ impl Kubernetes {
         self.stop_all();
         self.etcd = Some(start_etcd(self.folder.path(), &self.etcd_port)?);
         self.start_api().await
+    }
+
+    /// Keeps a copy of the store as it is, for [`Kubernetes::restore`]. Both servers are started anew.
+    ///
+    /// # Errors
+    /// When it cannot be copied, or as [`Kubernetes::start`].
+    pub async fn back_up(&mut self) -> Result<TempDir, KitError> {
+        let backup = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
+        self.stop_all();
+        copy(&self.store(), backup.path())?;
+        self.start_all().await?;
+        Ok(backup)
+    }
+
+    /// Puts a copy in the place of the store, as the restore of a snapshot does: nothing later is known. Both
+    /// servers are started anew.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::back_up`].
+    pub async fn restore(&mut self, backup: &TempDir) -> Result<(), KitError> {
+        self.stop_all();
+        let store = self.store();
+        std::fs::remove_dir_all(&store).map_err(KitError::io("removing a folder", &store))?;
+        copy(backup.path(), &store)?;
+        self.start_all().await
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("etcd")
     }
 
     /// Starts the API server again, on the same port, with what its store holds.

@@ -1,0 +1,205 @@
+//! How many requests are in flight: as many as the API server bears, which it says itself.
+//!
+//! API priority and fairness answers `429` when its queues are full. Each answer that comes makes room for
+//! a little more, each refusal halves it: additive increase and multiplicative decrease (RFC 5681, section
+//! 3.1), which shares a server fairly among clients that know nothing of one another. Whoever was refused
+//! waits as long as the server asked before it takes a place again. A site may set a bound of its own, to
+//! requests at once and to requests a second.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// Requests in flight before anything is known of the server.
+const FIRST: f64 = 16.0;
+/// The fewest, whatever the server says.
+const LEAST: f64 = 1.0;
+
+/// The places of one connection. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Flow {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    room: Mutex<Room>,
+    left: Notify,
+    /// The most at once, however much the server bears.
+    most: f64,
+    /// The time between two requests and when the next may go; none without a limit.
+    pace: Option<(Duration, Mutex<Instant>)>,
+}
+
+#[derive(Debug)]
+struct Room {
+    limit: f64,
+    taken: usize,
+    /// Counts the times that the limit was halved: what was sent before is no further news.
+    halved: u64,
+}
+
+impl Room {
+    #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
+    fn is_free(&self) -> bool {
+        (self.taken as f64) < self.limit.floor()
+    }
+}
+
+/// A place among the requests in flight; it is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    halved: u64,
+}
+
+impl Flow {
+    /// Nothing is known of the server yet. At most so many requests go at once, and in a second.
+    pub(super) fn new(in_flight: u16, per_second: Option<u32>) -> Self {
+        let most = f64::from(in_flight).max(LEAST);
+        let room = Mutex::new(Room { limit: FIRST.min(most), taken: 0, halved: 0 });
+        let step = per_second.map(|most| Duration::from_secs(1) / most.max(1));
+        let pace = step.map(|step| (step, Mutex::new(Instant::now())));
+        Self { shared: Arc::new(Shared { room, left: Notify::new(), most, pace }) }
+    }
+
+    /// Waits for a place, and until a request may be sent.
+    pub(super) async fn place(&self) -> Place {
+        let place = self.free().await;
+        if let Some((step, next)) = &self.shared.pace {
+            sleep_until(reserved(*step, next)).await;
+        }
+        place
+    }
+
+    async fn free(&self) -> Place {
+        loop {
+            let mut left = pin!(self.shared.left.notified());
+            // From here on no place that is left goes unnoticed.
+            left.as_mut().enable();
+            {
+                let mut room = self.shared.room();
+                if room.is_free() {
+                    room.taken += 1;
+                    return Place { shared: Arc::clone(&self.shared), halved: room.halved };
+                }
+            }
+            left.await;
+        }
+    }
+
+    #[cfg(test)]
+    fn limit(&self) -> f64 {
+        self.shared.room().limit
+    }
+}
+
+impl Shared {
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The server has answered: it bears a little more.
+    pub(super) fn answered(&self) {
+        let mut room = self.shared.room();
+        room.limit = (room.limit + 1.0 / room.limit).min(self.shared.most);
+    }
+
+    /// The server has turned this request away for its load. Those that were in flight with it tell no more
+    /// than it does.
+    pub(super) fn refused(&self) {
+        let mut room = self.shared.room();
+        if room.halved == self.halved {
+            room.halved += 1;
+            room.limit = (room.limit / 2.0).max(LEAST);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.room().taken -= 1;
+        // Two: the limit may have grown by one. Who finds no room waits again.
+        self.shared.left.notify_one();
+        self.shared.left.notify_one();
+    }
+}
+
+/// When this request may go. What was not used for a second is lost.
+fn reserved(step: Duration, next: &Mutex<Instant>) -> Instant {
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let earliest = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
+    let at = (*next).max(earliest);
+    *next = at + step;
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt as _, poll};
+
+    async fn places(flow: &Flow, count: usize) -> Vec<Place> {
+        let mut places = Vec::new();
+        for _ in 0..count {
+            places.push(flow.place().await);
+        }
+        places
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_place_waits_until_one_is_left() {
+        let flow = Flow::new(64, None);
+        let mut taken = places(&flow, 16).await;
+        let mut waiting = std::pin::pin!(flow.place());
+        assert!(poll!(&mut waiting).is_pending());
+        drop(taken.pop());
+        let _place = waiting.await;
+        assert!(flow.place().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn answers_make_room_and_one_wave_of_refusals_halves_it_once() {
+        let flow = Flow::new(64, None);
+        let wave = places(&flow, 16).await;
+        wave.iter().for_each(Place::answered);
+        assert!((16.9..17.0).contains(&flow.limit()), "{}", flow.limit());
+        wave.iter().for_each(Place::refused);
+        assert!((8.4..8.5).contains(&flow.limit()), "{}", flow.limit());
+        drop(wave);
+        for _ in 0..20 {
+            flow.place().await.refused();
+        }
+        assert!((flow.limit() - LEAST).abs() < f64::EPSILON, "one request always goes");
+        for _ in 0..10_000 {
+            flow.place().await.answered();
+        }
+        assert!((flow.limit() - 64.0).abs() < f64::EPSILON);
+    }
+
+    #[tokio::test]
+    async fn a_site_may_set_a_bound_of_its_own() {
+        let flow = Flow::new(2, None);
+        let wave = places(&flow, 2).await;
+        wave.iter().for_each(Place::answered);
+        assert!(flow.place().now_or_never().is_none(), "however much the server bears");
+    }
+
+    #[test]
+    fn requests_are_spread_over_the_second_and_what_was_not_used_is_lost() {
+        let step = Duration::from_millis(100);
+        let begun = Instant::now();
+        let next = Mutex::new(begun);
+        let times: Vec<_> = (0..25).map(|_| reserved(step, &next)).collect();
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] == step));
+        let idle = Mutex::new(begun.checked_sub(Duration::from_secs(60)).unwrap_or(begun));
+        let at_once = (0..100).map(|_| reserved(step, &idle)).filter(|at| *at <= Instant::now()).count();
+        assert!(at_once <= 12, "{at_once}");
+    }
+}
