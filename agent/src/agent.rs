@@ -3,7 +3,10 @@
 //! Tasks, and what joins them: the *reconciler* ([`crate::reconcile`]; hears orders by a `watch`
 //! channel, tells of passes by an `mpsc` channel), the *mender* ([`crate::drift::mender`]; hears the
 //! target, tells of repairs by an `mpsc` channel, and takes turns with the reconciler), the *courier*
-//! ([`crate::courier`]; the other ends, the outbox and its `Notify`), and this loop.
+//! ([`crate::courier`]; the other ends, the outbox and its `Notify`), and this loop. Beside them, and with nobody who
+//! waits for them: the *watcher* ([`crate::controls::watcher`]; asks the reconciler for a look), and three that hear what
+//! is known by a `watch` channel: the *keeper* ([`crate::local::keeper`]), the *announcer*
+//! ([`crate::announce::announcer`]) and the *page* ([`crate::page`], with a task per connection).
 
 #[cfg(feature = "kubernetes")]
 use std::path::Path;
@@ -12,24 +15,33 @@ use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{error, info, warn};
 
 #[cfg(feature = "kubernetes")]
 use crate::accounts::Accounts;
 use crate::accounts::AccountsError;
-use crate::config::{AgentArgs, TargetSpec};
+use crate::announce::announcer::Announcer;
+use crate::announce::{Board, Nowhere};
+use crate::command::SiteError;
+use crate::config::{AgentArgs, Announces, TargetSpec};
+use crate::controls::watcher;
 use crate::courier::{Courier, Notice, POLL};
 use crate::drift::journal;
 use crate::drift::mender::Mended;
 use crate::identity::JoinError;
+use crate::lead::{self, Elector};
+use crate::local::keeper;
+use crate::local::teller::{About, Teller};
+use crate::page::{Page, PageError};
 use crate::reconcile::rhythm::{Rhythm, Urgency};
 use crate::reconcile::{Extent, Orders, Pass, Reconciler};
 use crate::render::Tools;
 use crate::report::{News, Reporter};
-use crate::schedule::about;
+use crate::schedule;
 use crate::store::{Found, Keys, Outbox, State, Store, StoreError, outbox};
 use crate::target::Target;
 use crate::target::directory::Directory;
@@ -42,6 +54,8 @@ const FULL: Duration = Duration::from_secs(2 * 3600);
 const SWEEPS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(60));
 /// The longest pause before what did not succeed is tried again.
 const RETRY_MOST: Duration = Duration::from_secs(60);
+/// How long an agent that takes over waits for the one before it to leave the state folder.
+const LEAVING: Duration = Duration::from_secs(30);
 /// About how long others may ask as well before a look at everything that somebody asked for.
 const ASKED: Duration = Duration::from_secs(2);
 
@@ -66,6 +80,12 @@ pub enum AgentError {
     /// A signal handler.
     #[error("waiting for signals")]
     Signals(#[source] std::io::Error),
+    /// The status page.
+    #[error("opening the status page")]
+    Page(#[source] PageError),
+    /// A command for the site.
+    #[error(transparent)]
+    Site(#[from] SiteError),
     /// A task that never ends did: whoever started this program has to start it again.
     #[error("the agent cannot go on ({0} stopped)")]
     Stopped(&'static str),
@@ -77,7 +97,10 @@ impl AgentError {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Join(JoinError::TokenNeeded) | Self::NoAccounts => Exit::Usage,
-            Self::Store(_) | Self::Join(_) | Self::Target(_) | Self::Accounts(_) => Exit::BadInput,
+            Self::Store(_) | Self::Join(_) | Self::Target(_) | Self::Accounts(_) | Self::Page(_) => {
+                Exit::BadInput
+            }
+            Self::Site(error) => error.exit(),
             Self::Signals(_) | Self::Stopped(_) => Exit::Fault,
         }
     }
@@ -88,19 +111,47 @@ impl AgentError {
 /// # Errors
 /// [`AgentError`], whose [`AgentError::exit`] says how the program ends.
 pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
+    let (_, contact) = keeper::read(&args.state)?;
+    let teller = Teller::new(about(&args), contact);
+    let mut page = JoinSet::new();
+    if let Some(address) = args.status_address {
+        let opened = Page::open(address, args.state.clone(), teller.listener()).await;
+        page.spawn(opened.map_err(AgentError::Page)?.serve());
+    }
     match args.target.clone() {
         TargetSpec::Directory(_) if args.accounts.is_some() => Err(AgentError::NoAccounts),
-        TargetSpec::Directory(path) => run_with(args, Directory::open(path)).await,
-        TargetSpec::Kubernetes => kubernetes(args).await,
+        TargetSpec::Directory(path) => run_with(args, Directory::open(path), None::<Nowhere>, &teller).await,
+        TargetSpec::Kubernetes => kubernetes(args, &teller).await,
     }
 }
 
 #[cfg(feature = "kubernetes")]
-async fn kubernetes(args: AgentArgs) -> Result<Exit, AgentError> {
+async fn kubernetes(args: AgentArgs, teller: &Teller) -> Result<Exit, AgentError> {
     let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
     let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
     info!(api = target.url(), "Kubernetes");
-    run_with(args, target).await
+    let board = (args.announce == Announces::On).then(|| target.announcements());
+    let Some(lease) = args.leader_elect.clone() else { return run_with(args, target, board, teller).await };
+    let mut stops = Stops::open()?;
+    let mut elector = Elector::new(target.lease(lease.clone()), lead::own_name());
+    loop {
+        teller.stands_by(true);
+        // Cancel-safe: nothing is held before the first of both ends.
+        tokio::select! {
+            () = elector.until_leading() => {}
+            () = stops.asked() => return Ok(Exit::Ok),
+        }
+        teller.stands_by(false);
+        // Cancel-safe: the agent may be cut anywhere, and all its tasks end with it.
+        let end = tokio::select! {
+            end = run_with(args.clone(), target.clone(), board.clone(), teller) => Some(end),
+            () = elector.until_lost() => None,
+        };
+        if let Some(end) = end {
+            elector.give_back().await;
+            return end;
+        }
+    }
 }
 
 /// The way to a cluster, with the site's list of accounts, if it has one.
@@ -123,12 +174,17 @@ pub async fn connect(
 }
 
 #[cfg(not(feature = "kubernetes"))]
-async fn kubernetes(_: AgentArgs) -> Result<Exit, AgentError> {
+async fn kubernetes(_: AgentArgs, _: &Teller) -> Result<Exit, AgentError> {
     Err(AgentError::Target("this program was built without Kubernetes (feature kubernetes)".into()))
 }
 
-async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentError> {
-    let store = Arc::new(Store::open(&args.state)?);
+async fn run_with<T: Target, B: Board>(
+    args: AgentArgs,
+    target: T,
+    board: Option<B>,
+    teller: &Teller,
+) -> Result<Exit, AgentError> {
+    let store = Arc::new(open(&args).await?);
     let keys = Arc::new(store.keys(&args.name)?);
     let state = store.state()?;
     greet(&args, &state);
@@ -142,7 +198,16 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
     let told = Arc::new(Notify::new());
     let poll = args.poll.map(|poll| poll.0);
     let tools = Tools::find(|name| std::env::var_os(name));
-    let reconciler = Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools);
+    let windows = args.windows();
+    let reconciler =
+        Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools).within(windows.clone());
+    let (before, _) = keeper::read(store.dir())?;
+    let mut beside = JoinSet::new();
+    beside.spawn(watcher::watch(store.dir().to_owned(), windows, reconciler.shared()));
+    beside.spawn(keeper::keep(store.dir().to_owned(), teller.listener()));
+    if let Some(board) = board {
+        beside.spawn(Announcer::new(board, args.name.clone(), before.good()).run(teller.listener()));
+    }
     let courier = Courier {
         store,
         keys: Arc::clone(&keys),
@@ -157,23 +222,61 @@ async fn run_with<T: Target>(args: AgentArgs, target: T) -> Result<Exit, AgentEr
         told: Arc::clone(&told),
         notices,
     };
-    let mut mending = tokio::spawn(reconciler.mender(mended).run());
-    let mut reconciling = tokio::spawn(reconcile(reconciler, ordered, passes, args.clone()));
-    let mut talking = tokio::spawn(courier.run());
+    let mut mending = Task(tokio::spawn(reconciler.mender(mended).run()));
+    let mut reconciling = Task(tokio::spawn(reconcile(reconciler, ordered, passes, args.clone())));
+    let mut talking = Task(tokio::spawn(courier.run()));
     let (reporter, alarms) = (Reporter::default(), state.alarms);
-    let desk = Desk { keys, outbox, told, reporter, pass: None, alarms, poll, holding };
-    // Cancel-safe: whichever ends, the program does.
-    let end = tokio::select! {
+    let desk = Desk { keys, outbox, told, reporter, pass: None, alarms, poll, holding, teller };
+    // Cancel-safe: whichever ends, all of it does. All may be cut anywhere: what they write is whole or invisible.
+    tokio::select! {
         end = desk.run(passed, mends, noticed) => end,
-        _ = &mut mending => Err(AgentError::Stopped("the mender")),
-        _ = &mut reconciling => Err(AgentError::Stopped("the reconciler")),
-        () = died(&mut talking) => Err(AgentError::Stopped("the courier")),
-    };
-    // All may be cut anywhere: what they write is whole or invisible.
-    mending.abort();
-    reconciling.abort();
-    talking.abort();
-    end
+        _ = &mut mending.0 => Err(AgentError::Stopped("the mender")),
+        _ = &mut reconciling.0 => Err(AgentError::Stopped("the reconciler")),
+        () = died(&mut talking.0) => Err(AgentError::Stopped("the courier")),
+    }
+}
+
+/// A task that ends with whoever waits for it.
+struct Task<T>(JoinHandle<T>);
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Opens the state folder. Where several agents take turns, the one before may still be leaving it.
+async fn open(args: &AgentArgs) -> Result<Store, StoreError> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        match Store::open(&args.state) {
+            Err(StoreError::Locked { .. }) if args.leader_elect.is_some() && Instant::now() < until => {
+                sleep(Duration::from_millis(200)).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// The signals that ask this program to end.
+struct Stops {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stops {
+    fn open() -> Result<Self, AgentError> {
+        let open = |kind| signal(kind).map_err(AgentError::Signals);
+        Ok(Self { interrupt: open(SignalKind::interrupt())?, terminate: open(SignalKind::terminate())? })
+    }
+
+    /// Returns when one came. Cancel-safe.
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// Ends when a task broke. One that came to its end has said why.
@@ -189,6 +292,15 @@ fn holds(store: &Store, state: &State) -> Result<Holding, StoreError> {
     let documents = !matches!(state.documents, Found::Absent);
     let any = documents || !store.services_with_inventory()?.is_empty();
     Ok(if any { Holding::Something } else { Holding::Nothing })
+}
+
+fn about(args: &AgentArgs) -> About {
+    About {
+        cluster: args.name.clone(),
+        hub: args.hub.to_string(),
+        target: args.target.to_string(),
+        windows: args.window.iter().map(ToString::to_string).collect(),
+    }
 }
 
 fn greet(args: &AgentArgs, state: &State) {
@@ -239,7 +351,7 @@ async fn reconcile<T: Target>(
             () = sleep(wait) => {}
             () = reconciler.asked_for_a_look() => {
                 extent = Extent::Everything;
-                sleep(about(args.name.as_str(), ASKED, 0)).await;
+                sleep(schedule::about(args.name.as_str(), ASKED, 0)).await;
             }
             changed = orders.changed() => {
                 extent = Extent::Everything;
@@ -254,7 +366,7 @@ async fn reconcile<T: Target>(
 }
 
 /// Where passes become reports.
-struct Desk {
+struct Desk<'a> {
     keys: Arc<Keys>,
     outbox: Arc<Mutex<Outbox>>,
     told: Arc<Notify>,
@@ -264,6 +376,7 @@ struct Desk {
     poll: Option<Duration>,
     /// As it was at the start.
     holding: Holding,
+    teller: &'a Teller,
 }
 
 /// Whether a site has anything to enforce.
@@ -273,16 +386,14 @@ enum Holding {
     Something,
 }
 
-impl Desk {
+impl Desk<'_> {
     async fn run(
         mut self,
         mut passed: mpsc::Receiver<Pass>,
         mut mends: mpsc::Receiver<Mended>,
         mut noticed: mpsc::Receiver<Notice>,
     ) -> Result<Exit, AgentError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
+        let mut stops = Stops::open()?;
         let mut refresh = Instant::now() + FULL;
         loop {
             // Cancel-safe: receiving takes a message or nothing, and the time is kept outside.
@@ -290,15 +401,18 @@ impl Desk {
                 Some(pass) = passed.recv() => self.pass = Some(pass),
                 Some(mended) = mends.recv() => self.mended(mended),
                 Some(notice) = noticed.recv() => match notice {
-                    Notice::Alarms(alarms) => self.alarms = alarms,
+                    Notice::Alarms(alarms) => {
+                        self.alarms = alarms;
+                        self.teller.heard();
+                    }
+                    Notice::Silent(why) => self.teller.silent(why),
                     Notice::CannotJoin(failure) => self.cannot_join(failure)?,
                 },
                 () = sleep_until(refresh) => {
                     self.reporter.refresh();
-                    refresh = Instant::now() + about(self.keys.cluster.as_str(), FULL, 0);
+                    refresh = Instant::now() + schedule::about(self.keys.cluster.as_str(), FULL, 0);
                 }
-                _ = interrupt.recv() => return Ok(Exit::Ok),
-                _ = terminate.recv() => return Ok(Exit::Ok),
+                () = stops.asked() => return Ok(Exit::Ok),
             }
             self.tell();
         }
@@ -329,6 +443,7 @@ impl Desk {
         pass.alarms.extend(drift);
         let said = self.poll.map(|poll| poll.as_secs()).or(pass.poll_seconds);
         let poll_seconds = said.unwrap_or(POLL.as_secs());
+        self.teller.found(&pass, &self.alarms, poll_seconds);
         let news = News { pass, alarms: self.alarms.clone(), poll_seconds };
         let mut outbox = self.outbox.lock().unwrap_or_else(PoisonError::into_inner);
         match self.reporter.tell(&self.keys, &mut outbox, news, clock::now()) {

@@ -1,5 +1,7 @@
 //! What an agent is told: command line and environment.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,7 +9,9 @@ use clap::{Args, ValueEnum};
 use farshore_shared::duration::HumanDuration;
 use farshore_shared::names::Name;
 
+use crate::controls::window::{Window, Windows};
 use crate::hub::HubUrl;
+use crate::lead::LeaseName;
 
 /// `farshore agent` and `farshore-agent`.
 #[derive(Debug, Clone, Args)]
@@ -43,6 +47,18 @@ pub struct AgentArgs {
     /// How often everything is looked at and repaired [default: 10m where the target tells of every change, else 1m]
     #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", value_parser = interval)]
     pub sweep: Option<HumanDuration>,
+    /// When new revisions may begin, such as 'Mon-Fri 02:00-05:00 Europe/Berlin'; several with ';' [default: always]
+    #[arg(long, env = "FARSHORE_WINDOW", value_name = "WINDOW", value_delimiter = ';')]
+    pub window: Vec<Window>,
+    /// Of several agents of this site in one cluster the holder of this Lease works, the others stand by [default: no Lease]
+    #[arg(long, env = "FARSHORE_LEADER_ELECT", value_name = "NAMESPACE/NAME")]
+    pub leader_elect: Option<LeaseName>,
+    /// Where a read-only page shows how this site is, such as 127.0.0.1:9090 [default: nowhere]
+    #[arg(long, env = "FARSHORE_STATUS_ADDRESS", value_name = "ADDRESS:PORT")]
+    pub status_address: Option<SocketAddr>,
+    /// Whether the cluster is told about its services: Events, and a FarshoreService each
+    #[arg(long, env = "FARSHORE_ANNOUNCE", value_enum, default_value_t = Announces::On)]
+    pub announce: Announces,
     /// The most requests to the Kubernetes API at once, beside its watches
     #[arg(long, env = "FARSHORE_IN_FLIGHT", value_name = "COUNT", default_value_t = 32,
         value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -52,6 +68,14 @@ pub struct AgentArgs {
     pub qps: Option<u32>,
 }
 
+impl AgentArgs {
+    /// The maintenance windows.
+    #[must_use]
+    pub fn windows(&self) -> Windows {
+        Windows(self.window.clone())
+    }
+}
+
 const EXAMPLES: &str = "\
 Examples:
   farshore agent --hub https://hub.example:8443 --join \"$TOKEN\" --name shop-7 \\
@@ -59,7 +83,12 @@ Examples:
   farshore agent --hub https://127.0.0.1:8443 --join \"$TOKEN\" --name ship-1 \\
       --state ./state --target dir:./manifests --poll 10s
   farshore agent --hub https://hub.example:8443 --name till-3 --state /var/lib/farshore \\
-      --target kubernetes --sweep 30m --in-flight 8 --qps 50";
+      --target kubernetes --sweep 30m --in-flight 8 --qps 50
+  farshore agent --hub https://hub.example:8443 --name till-3 --state /var/lib/farshore \\
+      --target kubernetes --window 'Mon-Fri 02:00-05:00 Europe/Berlin' --window 'Sat,Sun 22:00-06:00'
+
+At the site, with no hub and also while no agent runs:
+  farshore agent status --state /var/lib/farshore";
 
 /// Whether a site waits for news between two polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,6 +99,15 @@ pub enum Wakes {
     Off,
 }
 
+/// Whether a cluster is told about its services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Announces {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
+}
+
 /// Where manifests go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetSpec {
@@ -77,6 +115,15 @@ pub enum TargetSpec {
     Directory(PathBuf),
     /// A Kubernetes cluster.
     Kubernetes,
+}
+
+impl fmt::Display for TargetSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "dir:{}", path.display()),
+            Self::Kubernetes => f.write_str("kubernetes"),
+        }
+    }
 }
 
 impl FromStr for TargetSpec {

@@ -42,8 +42,10 @@ const FULL: Duration = Duration::from_secs(2 * 3600);
 pub enum Notice {
     /// This site cannot join, and trying again does not help.
     CannotJoin(JoinError),
-    /// What a person should look at, as of the last poll.
+    /// What a person should look at, as of the last poll, which the hub has answered.
     Alarms(Vec<String>),
+    /// The hub did not answer, and why.
+    Silent(String),
 }
 
 /// What the courier is given.
@@ -183,6 +185,7 @@ impl Courier {
                         warn!(error = %chain(&error), "the hub does not answer as a hub; what is held stays in force")
                     }
                 }
+                self.tell(Notice::Silent(chain(&error))).await;
                 Polled { brought: Brought::NoAnswer, asked }
             }
             Err(error) => {

@@ -9,6 +9,7 @@
 //! - [`courier`]: everything said to and heard from the hub; [`schedule`]: when (pure).
 //! - [`foresight`]: what would be done with what is accepted, for a person who looks first.
 //! - [`hub`]: the client of a hub.
+//! - [`lead`]: which of several agents of one site works.
 //! - [`identity`]: how a site joins its fleet.
 //! - [`verify`]: whether what a hub offers is believed (pure).
 //! - [`store`]: the state folder, which survives power cuts.
@@ -27,16 +28,20 @@
 //! - [`target`]: where objects live.
 //! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
-//! - [`report`]: what a site says of itself.
+//! - [`report`]: what a site says of itself; [`announce`]: what its cluster is told.
+//! - [`controls`]: what somebody at the site has stopped; [`local`] and [`page`]: what is shown there; [`command`]: what is asked there.
 //!
 //! Tasks: `hub::connection` spawns one per connection, which moves its bytes; the requests and bodies
 //! on that connection join it, and the last of them to be dropped ends it.
 
 pub mod accounts;
 pub mod agent;
+pub mod announce;
 pub mod apply;
 pub mod claims;
+pub mod command;
 pub mod config;
+pub mod controls;
 pub mod courier;
 pub mod decide;
 pub mod difference;
@@ -45,7 +50,10 @@ pub mod foresight;
 pub mod health;
 pub mod hub;
 pub mod identity;
+pub mod lead;
+pub mod local;
 pub mod object;
+pub mod page;
 pub mod plan;
 pub mod reconcile;
 pub mod render;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use farshore_agent::config::AgentArgs;
+use farshore_agent::command::SiteArgs;
 use farshore_agent::health::rules;
 use farshore_shared::exit::{Exit, chain};
 use tokio::runtime::Builder;
@@ -21,7 +21,7 @@ const ENDING: Duration = Duration::from_millis(500);
 #[command(name = "farshore-agent", version)]
 struct Command {
     #[command(flatten)]
-    agent: AgentArgs,
+    site: SiteArgs,
 }
 
 fn main() -> ExitCode {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
             return Exit::Fault.into();
         }
     };
-    let ended = runtime.block_on(farshore_agent::agent::run(command.agent));
+    let ended = runtime.block_on(command.site.run());
     runtime.shutdown_timeout(ENDING);
     let exit: Exit = match ended {
         Ok(exit) => exit,

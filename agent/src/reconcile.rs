@@ -6,12 +6,14 @@
 //! - `renders`: what a service renders to, kept on disk; `claims`: objects that two services declare.
 //! - `arrange`, `bring`: one service as far as its health allows; `rollouts`: what is remembered of that.
 //! - `beside`: what the reconciler shares with the mender; [`rhythm`]: when it looks again.
+//! - `controlled`: what somebody at the site has stopped.
 //! - `held`: what is known before a pass; `status`: what it says of each service.
 
 pub(crate) mod arrange;
 mod beside;
 mod bring;
 mod claims;
+mod controlled;
 mod held;
 mod renders;
 pub mod rhythm;
@@ -24,7 +26,9 @@ use std::sync::Arc;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Artifact, ProtectedKinds, ServiceEntry, ServiceState, ServiceStatus};
+use farshore_shared::wire::{
+    Artifact, ProtectedKinds, ServiceEntry, ServiceState, ServiceStatus, SiteControls,
+};
 use tracing::warn;
 
 use crate::apply::{self, Desired, Outcome};
@@ -39,6 +43,7 @@ use crate::store::{Content, Found, Healthy, Made, Prune, Store, StoreError};
 use crate::target::Target;
 use crate::terms::Terms;
 use crate::verify::Documents;
+use controlled::{Course, Stopped, held};
 use held::{InPlace, Inventories};
 use renders::Rendered;
 use rollouts::Rollouts;
@@ -77,6 +82,8 @@ pub struct Pass {
     pub again: bool,
     /// The poll interval that the documents ask for, in seconds.
     pub poll_seconds: Option<u64>,
+    /// What somebody at the site has stopped.
+    pub controls: Option<SiteControls>,
 }
 
 /// The reconciler of one site.
@@ -93,6 +100,7 @@ pub struct Reconciler<T> {
     claims: Claims,
     /// Services of which something stays until others have been rendered.
     deferred: BTreeSet<Name>,
+    stopped: Stopped,
     /// Every service as the last pass left it.
     last: BTreeMap<Name, ServiceStatus>,
     /// Whether a revision was given up in this pass.
@@ -119,6 +127,7 @@ impl<T: Target> Reconciler<T> {
             in_place,
             claims,
             deferred,
+            stopped: Stopped::default(),
             last,
             again: false,
             silent: None,
@@ -148,6 +157,7 @@ impl<T: Target> Reconciler<T> {
         let held = orders.documents.as_deref();
         let poll_seconds = held.map(|documents| documents.group.poll_seconds);
         let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
+        self.hear_controls(&mut pass);
         let healthy = self.healthy(&mut pass)?;
         // Between two looks at everything no inventory comes or goes but by new orders.
         if extent == Extent::Everything {
@@ -209,19 +219,24 @@ impl<T: Target> Reconciler<T> {
         let mut worked = Vec::with_capacity(work.len());
         for work in work {
             let work = decide::after_dependencies(holding, work, &done);
-            let status = match self.known(&work, extent) {
+            let course = self.controlled(holding, work);
+            let known = match &course {
+                Course::Free(work) => self.known(work, extent),
+                Course::Kept(_) | Course::Left(_) => None,
+            };
+            let status = match known {
                 Some(status) => status,
-                None => self.one(&work, site, holding, &mut healthy).await,
+                None => self.along(&course, site, holding, &mut healthy).await,
             };
             if status.state == ServiceState::Applied {
                 done.insert(status.name.clone());
             }
-            worked.push((work, status));
+            worked.push((course, status));
         }
         // By now it is known what the others declare, and they have taken over what is theirs.
         let deferred = std::mem::take(&mut self.deferred);
-        for (work, status) in worked.iter_mut().filter(|(_, status)| deferred.contains(&status.name)) {
-            *status = self.one(work, site, holding, &mut healthy).await;
+        for (course, status) in worked.iter_mut().filter(|(_, status)| deferred.contains(&status.name)) {
+            *status = self.along(course, site, holding, &mut healthy).await;
         }
         pass.services.extend(worked.into_iter().map(|(_, status)| status));
         pass.again = std::mem::take(&mut self.again);
@@ -240,6 +255,21 @@ impl<T: Target> Reconciler<T> {
             {
                 self.claims.recall(name, &inventory);
             }
+        }
+    }
+
+    /// Does what is left of a service's work by what somebody at the site has stopped.
+    async fn along(
+        &mut self,
+        course: &Course,
+        site: &Site,
+        holding: &Holding<'_>,
+        healthy: &mut BTreeMap<Name, Healthy>,
+    ) -> ServiceStatus {
+        match course {
+            Course::Left(status) => status.as_ref().clone(),
+            Course::Kept(work) => held(self.one(work, site, holding, healthy).await),
+            Course::Free(work) => self.one(work, site, holding, healthy).await,
         }
     }
 

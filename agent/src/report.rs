@@ -108,6 +108,7 @@ fn status(keys: &Keys, number: &Number, news: &News, at: UnixSeconds) -> Status 
         services: bounded(&pass.services),
         alarms,
         dropped: number.dropped,
+        controls: pass.controls.clone(),
         critical: vec![],
     })
 }
@@ -124,6 +125,7 @@ fn fitted(mut status: Status) -> Status {
             service.progress = None;
             service.failed_revision.iter_mut().for_each(|failed| failed.why.clear());
         }
+        status.controls.iter_mut().for_each(|controls| controls.paused_services.clear());
         status.alarms =
             vec![format!("details are left out: the status had {size} bytes (limit {STATUS_LIMIT})")];
     }

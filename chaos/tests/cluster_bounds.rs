@@ -282,7 +282,8 @@ async fn a_service_with_an_account_writes_where_that_may_and_nowhere_else() -> R
     }
     kubernetes.kubectl(&["create", "serviceaccount", "deployer", "--namespace=tenant"])?;
     let verbs = "--verb=get,list,watch,create,patch,delete";
-    let role = ["create", "role", "deployer", "--namespace=tenant", verbs, "--resource=configmaps,namespaces"];
+    let role =
+        ["create", "role", "deployer", "--namespace=tenant", verbs, "--resource=configmaps,namespaces"];
     kubernetes.kubectl(&role)?;
     let binding = ["create", "rolebinding", "deployer", "--namespace=tenant", "--role=deployer"];
     kubernetes.kubectl(&[&binding[..], &["--serviceaccount=tenant:deployer"]].concat())?;

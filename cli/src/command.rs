@@ -1,7 +1,7 @@
 //! The commands, and which module does each.
 
 use clap::{Parser, Subcommand};
-use farshore_agent::config::AgentArgs;
+use farshore_agent::command::SiteArgs;
 use farshore_hub_fn::config::HubArgs;
 use farshore_shared::exit::Exit;
 
@@ -49,8 +49,8 @@ enum Command {
     Demo(DemoArgs),
     /// Run a hub: publish what Git says, and answer sites
     Hub(HubArgs),
-    /// Run an agent: keep a site at its last accepted state
-    Agent(AgentArgs),
+    /// Run an agent: keep a site at its last accepted state; or ask and steer the one that runs here
+    Agent(Box<SiteArgs>),
     /// Make the keys and the trust root of a fleet
     Trust(TrustArgs),
     /// Make join tokens, with which sites enrol
@@ -79,7 +79,7 @@ impl Farshore {
         match self.command {
             Command::Demo(args) => Ok(crate::demo::run(args).await?),
             Command::Hub(args) => Ok(farshore_hub_fn::run::run(args).await?),
-            Command::Agent(args) => Ok(farshore_agent::agent::run(args).await?),
+            Command::Agent(args) => Ok(args.run().await?),
             Command::Trust(args) => args.run(),
             Command::Token(args) => args.run(),
             Command::Get(args) => args.run().await,

@@ -42,7 +42,7 @@ pub(crate) enum SiteTarget {
 impl SiteArgs {
     /// The state folder, to be read.
     pub(crate) fn store(&self) -> Result<Store, Failure> {
-        Ok(Store::look(&self.state).map_err(ForesightError::Store)?)
+        Ok(Store::peek(&self.state).map_err(ForesightError::Store)?)
     }
 
     /// The target.

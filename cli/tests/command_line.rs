@@ -22,6 +22,12 @@ fn help_has_examples_and_goes_to_standard_output() {
         &["--help"] as &[&str],
         &["hub", "--help"],
         &["agent", "--help"],
+        &["agent", "status", "--help"],
+        &["agent", "pause", "--help"],
+        &["agent", "resume", "--help"],
+        &["agent", "hold", "--help"],
+        &["agent", "retry", "--help"],
+        &["agent", "preflight", "--help"],
         &["trust", "init", "--help"],
         &["token", "create", "--help"],
         &["get", "clusters", "--help"],
@@ -58,6 +64,10 @@ fn a_command_line_that_is_not_understood_ends_with_2() {
         &["approve", "x"],
         &["approve", "x", "--objects", "s3://fleet"],
         &["hub"],
+        &["agent"],
+        &["agent", "status"],
+        &["agent", "hold", "--state", "x", "--for", "1h", "--until", "2027-01-01T00:00:00Z"],
+        &["agent", "hold", "--state", "x", "--until", "tomorrow"],
         &["completion", "tcsh"],
     ] {
         let refused = farshore(command).with(2);
@@ -70,6 +80,7 @@ fn a_shell_gets_its_completion_script() {
     for shell in ["bash", "zsh", "fish"] {
         let script = farshore(&["completion", shell]).with(0).out;
         assert!(script.contains("farshore") && script.contains("approve"), "{shell}");
+        assert!(script.contains("preflight") && script.contains("release"), "{shell}: commands of an agent");
     }
 }
 

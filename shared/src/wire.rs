@@ -13,8 +13,10 @@ use crate::keys::{KeyId, PublicKey};
 use crate::names::{Labels, Name};
 pub use crate::policy::{ApplyPolicy, Conflicts, ProtectedKind, ProtectedKinds, PruneBudget};
 
+mod controls;
 mod health;
 
+pub use controls::{SiteControls, Stop, WindowState};
 pub use health::{
     Check, CheckOutcome, DEFAULT_TIMEOUT, EXPRESSION_LIMIT, FailedRevision, HealthRule, OnFailure, Progress,
     RULES_LIMIT,
@@ -409,6 +411,9 @@ pub struct Status {
     /// Reports that were dropped from a full outbox since the last one that arrived.
     #[serde(default)]
     pub dropped: u64,
+    /// What somebody at the site has stopped there, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controls: Option<SiteControls>,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -489,7 +494,8 @@ pub enum ServiceState {
     Applied,
     /// Something must come first: content, a dependency, the target, the health of what is applied.
     Waiting,
-    /// Applied as far as allowed: a removal is held back until a person decides.
+    /// Applied as far as allowed: a removal is held back until a person decides, or somebody at the site has stopped
+    /// what would come next.
     Held,
     /// At least one object, or the rendering, failed.
     Failed,

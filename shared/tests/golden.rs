@@ -197,6 +197,7 @@ fn status() -> Status {
         ],
         alarms: vec!["the clock is far from the hub's".into()],
         dropped: 2,
+        controls: None,
         critical: vec![],
     }
 }

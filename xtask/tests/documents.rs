@@ -85,8 +85,18 @@ fn every_test_that_guards_an_invariant_is_there() {
 fn every_file_that_the_architecture_names_is_there() {
     let text = read(&root().join("ARCHITECTURE.md"));
     let is_path = |word: &&str| {
-        let crates =
-            ["agent/", "chaos/", "cli/", "docs/", "examples/", "hub-fn/", "schemas/", "shared/", "xtask/"];
+        let crates = [
+            "agent/",
+            "chaos/",
+            "cli/",
+            "deploy/",
+            "docs/",
+            "examples/",
+            "hub-fn/",
+            "schemas/",
+            "shared/",
+            "xtask/",
+        ];
         crates.iter().any(|folder| word.starts_with(folder)) && !word.contains(['{', '*', ' '])
     };
     let named = text.split('`').skip(1).step_by(2).filter(is_path);
@@ -133,6 +143,13 @@ fn every_metric_and_every_option_of_the_hub_is_in_the_operator_s_manual() {
     let unknown: Vec<String> =
         metrics.chain(options).filter(|name| !words(&manual, name).contains(name.as_str())).collect();
     assert!(unknown.is_empty(), "docs/operations.md does not have {unknown:?}");
+}
+
+#[test]
+fn every_metric_of_the_agent_is_in_its_manual_and_no_other() {
+    let manual = read(&root().join("docs/agent.md"));
+    let code = sources(&root().join("agent/src"));
+    assert_eq!(words(&code, "farshore_agent_"), words(&manual, "farshore_agent_"));
 }
 
 #[test]

@@ -222,8 +222,7 @@ impl<T: Target> Guarded<T> {
             Ok(Live::Present { fingerprint, .. }) => {
                 let state = self.shared.state();
                 let is_told = || state.journal.is_told(&self.service, &item.key.to_string());
-                state.memory.is_let_be(&item.key, fingerprint)
-                    && !(policy == DriftPolicy::Alert && is_told())
+                state.memory.is_let_be(&item.key, fingerprint) && !(policy == DriftPolicy::Alert && is_told())
             }
             Ok(Live::Absent) | Err(_) => false,
         };

@@ -399,7 +399,8 @@ mod tests {
             sighting
         };
         memory.let_be(&key("a"), &counted(13, 2), Until::AnythingChanges);
-        let seen = |version, generation| Change::Seen { key: key("a"), sighting: counted(version, generation) };
+        let seen =
+            |version, generation| Change::Seen { key: key("a"), sighting: counted(version, generation) };
         assert_eq!(action(&mut memory, &seen(14, 2)), Some(Action::Nothing), "only its status moved");
         assert_eq!(action(&mut memory, &seen(15, 3)), Some(Action::Look));
     }

@@ -52,6 +52,8 @@ pub struct State {
     pub fights: Fights,
     /// What is told.
     pub journal: Journal,
+    /// What somebody at the site has paused: nothing of it is put back.
+    pub leave_alone: LeaveAlone,
     said: BTreeMap<Name, Arc<Said>>,
     kinds: BTreeMap<Name, BTreeSet<Kind>>,
 }
@@ -76,6 +78,32 @@ impl Said {
     #[must_use]
     pub fn terms(&self, manifest: &Manifest) -> Terms {
         Terms::of(manifest, self.apply, self.prune)
+    }
+}
+
+/// Of which services nothing is put back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaveAlone {
+    /// Of all.
+    Everything,
+    /// Of these.
+    Services(BTreeSet<Name>),
+}
+
+impl Default for LeaveAlone {
+    fn default() -> Self {
+        Self::Services(BTreeSet::new())
+    }
+}
+
+impl LeaveAlone {
+    /// Whether it speaks of this service.
+    #[must_use]
+    pub fn covers(&self, service: &Name) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Services(services) => services.contains(service),
+        }
     }
 }
 

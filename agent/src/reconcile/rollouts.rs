@@ -81,6 +81,11 @@ impl Rollouts {
         self.watches.values_mut().for_each(Watch::pause);
     }
 
+    /// Nothing is done about a service: it makes no progress that anybody could see.
+    pub(super) fn halt(&mut self, service: &Name) {
+        self.watches.get_mut(service).into_iter().for_each(Watch::pause);
+    }
+
     /// A service is healthy in its revision: nothing is waited for.
     pub(super) fn arrived(&mut self, service: &Name) {
         self.watches.remove(service);

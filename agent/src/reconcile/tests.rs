@@ -1,3 +1,4 @@
+mod controls;
 mod drift;
 mod moves;
 mod rollouts;

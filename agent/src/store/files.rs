@@ -140,6 +140,24 @@ pub fn list(dir: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
+/// Writes a value as [`save`] does, but waits for no disk: after a power cut there is the old one, the new one, or
+/// one that its checksum shows to be damaged. For what nothing depends on.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn save_lightly<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+    let temporary = temporary(path);
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(&encode(value)))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|source| StoreError::Io { action: "writing a file", path: path.to_owned(), source })
+}
+
 /// Writes a value as JSON below a line with its checksum: `sha256 <64 hexadecimal digits>`.
 ///
 /// # Errors

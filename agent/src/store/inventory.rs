@@ -24,7 +24,7 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::ProtectedKinds;
 use serde::{Deserialize, Serialize};
 
-use super::{Found, SHARDED, Store, StoreError, files};
+use super::{Found, Store, StoreError, files};
 use crate::object::ObjectKey;
 use crate::plan::{Inventory, Item};
 
@@ -148,7 +148,6 @@ impl Store {
         if inventory.items.len() <= WHOLE_LIMIT && !dir.is_dir() {
             return files::save(&whole, inventory);
         }
-        self.raise_version(SHARDED)?;
         if !dir.is_dir() {
             make_folder(&dir)?;
         }

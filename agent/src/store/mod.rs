@@ -7,6 +7,8 @@
 //! - [`content`]: artifacts by digest, whole and partial.
 //! - [`records`]: what was last healthy.
 //! - [`inventory`]: what is in place for each service.
+//! - `controls/`, `local/`: what somebody at the site has stopped, and what is shown there: see [`crate::controls`] and
+//!   [`crate::local`].
 //! - [`rollouts`]: what has run in a revision, what was given up, and what somebody at the site asks.
 //! - [`rendered`]: what services rendered to, which can be made again.
 //! - [`outbox`]: reports that have not arrived yet.
@@ -37,18 +39,13 @@ pub use identity::{EnrolmentRecord, Keys, SealingKey};
 pub use outbox::{Number, Outbox, Report};
 pub use records::Healthy;
 pub use rendered::{Made, Renders};
+pub use rollouts::ask_retry;
 pub use slots::{Prune, State};
 
-/// The newest layout of the state folder that this version reads and writes.
-///
-/// The file `version` says which layout whoever opens the folder has to know at least. It rises when the
-/// first file of a newer layout is written, so that an agent can be replaced by the one before it as long
-/// as that one would understand what it finds, and is refused when it would not.
-pub const VERSION: u32 = SHARDED;
-/// The layout with which every folder begins.
-const FIRST: u32 = 1;
-/// The layout in which an inventory may be sharded.
-const SHARDED: u32 = 2;
+/// The layout of the state folder that this version writes.
+pub const VERSION: u32 = 1;
+/// The file whose lock shows that an agent has the folder.
+const BEACON: &str = "running";
 
 /// What a file held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +102,7 @@ pub enum StoreError {
     },
     /// A newer agent wrote it.
     #[error(
-        "state folder is of a newer version ({}, version {found}; this agent knows {VERSION}): run the newer agent",
+        "state folder is of a newer version ({}, version {found}; this agent knows {VERSION} and can go back from the next): run the newer agent",
         path.display()
     )]
     Newer {
@@ -169,11 +166,13 @@ pub enum StoreError {
     },
 }
 
-/// A state folder that this process alone has. It is given back when this is dropped.
+/// A state folder that this process alone has, or only reads. It is given back when this is dropped.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
     _lock: Option<File>,
+    /// Held by whoever has the folder, for others to see: they try this one, so that their look is in nobody's way.
+    _beacon: Option<File>,
 }
 
 impl Store {
@@ -193,8 +192,7 @@ impl Store {
                 .map_or(Ok(()), files::sync_folder)?;
         }
         let lock = lock(dir)?;
-        files::read(&dir.join("version"), 64)?
-            .map_or_else(|| write_version(dir, FIRST), |_| read_version(dir).map(|_| ()))?;
+        check_version(dir)?;
         for folder in ["identity", "trust/roots", "slots", "content/partial", "inventory", "outbox"] {
             fs::create_dir_all(dir.join(folder)).map_err(not_writable)?;
         }
@@ -202,26 +200,30 @@ impl Store {
         for folder in [dir.join("trust"), dir.join("content"), dir.to_owned()] {
             files::sync_folder(&folder)?;
         }
-        let store = Self { dir: dir.to_owned(), _lock: Some(lock) };
+        let store = Self { dir: dir.to_owned(), _lock: Some(lock), _beacon: beacon(dir) };
         store.clear_inventory()?;
         Ok(store)
     }
 
-    /// Opens a state folder to look at it, also while an agent has it. Nothing may be written.
+    /// A state folder to be read, whoever has it. Nothing is made or changed.
     ///
     /// # Errors
-    /// [`StoreError::Missing`], [`StoreError::Newer`].
-    pub fn look(dir: &Path) -> Result<Self, StoreError> {
-        if !dir.join("version").is_file() {
+    /// [`StoreError::Missing`], [`StoreError::Newer`], [`StoreError::Corrupt`].
+    pub fn peek(dir: &Path) -> Result<Self, StoreError> {
+        if version(dir)?.is_none() {
             return Err(StoreError::Missing { path: dir.to_owned() });
         }
-        read_version(dir)?;
-        Ok(Self { dir: dir.to_owned(), _lock: None })
+        Ok(Self { dir: dir.to_owned(), _lock: None, _beacon: None })
     }
 
-    /// Demands that whoever opens this folder knows a layout.
-    fn raise_version(&self, version: u32) -> Result<(), StoreError> {
-        if read_version(&self.dir)? < version { write_version(&self.dir, version) } else { Ok(()) }
+    /// Whether an agent has a state folder: some, with its process id as far as that is known.
+    #[must_use]
+    pub fn is_in_use(dir: &Path) -> Option<Option<u32>> {
+        let beacon = File::open(dir.join(BEACON)).ok()?;
+        match beacon.try_lock() {
+            Err(TryLockError::WouldBlock) => Some(holder(dir).and_then(|holder| holder.parse().ok())),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
     }
 
     /// Where it is.
@@ -258,13 +260,7 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Who it is only helps a person: without it the message is still true.
-            let read = file.take(20).read_to_string(&mut holder);
-            let holder = match read {
-                Ok(n) if n > 0 => holder.trim().to_owned(),
-                Ok(_) | Err(_) => "unknown".to_owned(),
-            };
+            let holder = holder(dir).unwrap_or_else(|| "unknown".to_owned());
             return Err(StoreError::Locked { path: dir.to_owned(), holder });
         }
         Err(TryLockError::Error(source)) => return Err(StoreError::Io { action: "locking", path, source }),
@@ -275,15 +271,36 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     Ok(file)
 }
 
-fn write_version(dir: &Path, version: u32) -> Result<(), StoreError> {
-    files::write(&dir.join("version"), format!("{version}\n").as_bytes())
+/// Who has a folder, as it says itself. It only helps a person.
+fn holder(dir: &Path) -> Option<String> {
+    let mut holder = String::new();
+    let read = File::open(dir.join("lock")).and_then(|file| file.take(20).read_to_string(&mut holder));
+    read.is_ok_and(|read| read > 0).then(|| holder.trim().to_owned())
 }
 
-fn read_version(dir: &Path) -> Result<u32, StoreError> {
+/// Shows others that this process has the folder. Without it they only do not see that.
+fn beacon(dir: &Path) -> Option<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(dir.join(BEACON)).ok()?;
+    file.try_lock_shared().is_ok().then_some(file)
+}
+
+/// Refuses a folder that this version cannot read, and stamps it.
+///
+/// What a version writes, the version before it reads: a change of the layout keeps what was there for one version, and
+/// adds. So a folder of the next version is taken as it is; what that version added is not touched.
+fn check_version(dir: &Path) -> Result<(), StoreError> {
+    match version(dir)? {
+        Some(VERSION) => Ok(()),
+        Some(_) | None => files::write(&dir.join("version"), format!("{VERSION}\n").as_bytes()),
+    }
+}
+
+/// The version that wrote a folder last, if it is one and can be read.
+fn version(dir: &Path) -> Result<Option<u32>, StoreError> {
     let path = dir.join("version");
-    let bytes = files::read(&path, 64)?.unwrap_or_default();
+    let Some(bytes) = files::read(&path, 64)? else { return Ok(None) };
     match String::from_utf8_lossy(&bytes).trim().parse::<u32>() {
-        Ok(found) if found <= VERSION => Ok(found),
+        Ok(found) if found <= VERSION + 1 => Ok(Some(found)),
         Ok(found) => Err(StoreError::Newer { path: dir.to_owned(), found }),
         Err(_) => Err(StoreError::Corrupt {
             path,
@@ -323,6 +340,39 @@ mod tests {
         assert!(refused.contains("version 7") && refused.contains("knows 2"), "{refused}");
         fs::write(temp.path().join("version"), "").expect("written");
         assert!(matches!(Store::open(temp.path()), Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_folder_of_the_next_version_is_taken_and_one_of_the_version_after_it_is_not() {
+        let temp = tempfile::tempdir().expect("a folder");
+        drop(Store::open(temp.path()).expect("new"));
+        let stamp = temp.path().join("version");
+        fs::write(&stamp, format!("{}\n", VERSION + 1)).expect("written");
+        fs::create_dir(temp.path().join("novelty")).expect("what the next version adds");
+        assert!(Store::peek(temp.path()).is_ok());
+        drop(Store::open(temp.path()).expect("it can be gone back from"));
+        assert_eq!(fs::read_to_string(&stamp).expect("there"), format!("{VERSION}\n"));
+        assert!(temp.path().join("novelty").is_dir(), "what it added is not touched");
+        fs::write(&stamp, format!("{}\n", VERSION + 2)).expect("written");
+        for refused in [Store::open(temp.path()), Store::peek(temp.path())] {
+            assert!(matches!(refused, Err(StoreError::Newer { found, .. }) if found == VERSION + 2));
+        }
+    }
+
+    #[test]
+    fn a_look_at_a_folder_is_in_nobodys_way_and_shows_who_has_it() {
+        let temp = tempfile::tempdir().expect("a folder");
+        assert!(matches!(Store::peek(temp.path()), Err(StoreError::Io { .. })), "there is no folder");
+        assert_eq!(Store::is_in_use(temp.path()), None);
+        let store = Store::open(temp.path()).expect("new");
+        let _look = Store::peek(temp.path()).expect("it is there");
+        assert_eq!(Store::is_in_use(temp.path()), Some(Some(std::process::id())));
+        drop(store);
+        assert_eq!(Store::is_in_use(temp.path()), None);
+        // Somebody looks at the very moment at which an agent starts.
+        let beacon = File::open(temp.path().join(BEACON)).expect("there");
+        beacon.try_lock().expect("nobody has it");
+        assert!(Store::open(temp.path()).is_ok());
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl Sites {
             services: vec![service("all"), service("own")],
             alarms: vec![],
             dropped: 0,
+            controls: None,
             critical: vec![],
         };
         Envelope::seal(&status, &[fleet.key(number)])

@@ -67,12 +67,17 @@ impl Site {
     /// # Errors
     /// As [`Process::start`].
     pub fn launch(&self) -> Result<Process, KitError> {
+        self.launch_with(&[])
+    }
+
+    /// Starts a command of the agent with the same options, such as `preflight`.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn launch_with(&self, first: &[&str]) -> Result<Process, KitError> {
         let kustomize = self.kustomize.as_deref().and_then(Path::to_str);
-        Process::start_with(
-            "farshore-agent",
-            &self.arguments,
-            kustomize.map(|path| ("FARSHORE_KUSTOMIZE", path)),
-        )
+        let arguments = first.iter().copied().chain(self.arguments.iter().map(String::as_str));
+        Process::start_with("farshore-agent", arguments, kustomize.map(|path| ("FARSHORE_KUSTOMIZE", path)))
     }
 
     /// Sets an option, given as `--name=value`, for the next start.

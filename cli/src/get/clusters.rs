@@ -88,7 +88,7 @@ enum AtSite {
     Applied,
     /// Something must come first.
     Waiting,
-    /// A removal is held back until a person decides.
+    /// A removal is held back until a person decides, or somebody at the site has stopped what would come next.
     Held,
     /// An object, or the rendering, failed.
     Failed,

@@ -52,6 +52,7 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         services: services.iter().map(service).collect(),
         alarms: vec![],
         dropped: 0,
+        controls: None,
         critical: vec![],
     };
     let roster = Roster {

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farshore_shared::digest::Digest;
 use farshore_shared::dsse::{Envelope, Signers};
 use farshore_shared::exit::chain;
 use farshore_shared::keys::SigningKey;
@@ -392,24 +391,5 @@ impl Pen<'_> {
         match self.objects.put(key, bytes, Condition::Absent).await? {
             PutOutcome::Stored(_) | PutOutcome::Conflict => Ok(()),
         }
-    }
-}
-
-/// What an entry says of a roster whose envelope has this digest.
-#[must_use]
-pub fn roster_ref(
-    roster: &farshore_shared::wire::Roster,
-    digest: Digest,
-    registered: &farshore_shared::names::Labels,
-) -> record::RosterRef {
-    record::RosterRef {
-        group: roster.group,
-        floor: roster.floor,
-        epoch: roster.epoch,
-        sequence: roster.sequence,
-        digest,
-        expires: roster.expires,
-        labels: (roster.labels != *registered).then(|| roster.labels.clone()),
-        tombstones: roster.tombstones.clone(),
     }
 }

@@ -13,7 +13,7 @@ use farshore_shared::wire::{Document, Registration, Roster, SMALL_LIMIT};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{debug, info, warn};
 
-use super::directory::{Directory, Followed, Pen, note, roster_ref};
+use super::directory::{Directory, Followed, Pen, note};
 use super::members::Members;
 use super::partition::Stamp;
 use super::state::Published;
@@ -278,7 +278,7 @@ pub(super) fn entry(registration: &Registration, roster: Option<(&Roster, Digest
         sequence: registration.sequence,
         key: Some(registration.key.clone()),
         labels: registration.labels.clone(),
-        roster: roster.map(|(roster, digest)| roster_ref(roster, digest, &registration.labels)),
+        roster: roster.map(|(roster, digest)| record::RosterRef::of(roster, digest, &registration.labels)),
     }
 }
 

@@ -182,7 +182,7 @@ impl Publisher {
     fn told(&self, due: &Due, roster: &Roster, digest: Digest) -> Entry {
         let known = &due.known;
         let registered = self.members.registered(&due.name).cloned().unwrap_or_default();
-        let roster = super::directory::roster_ref(roster, digest, &registered);
+        let roster = record::RosterRef::of(roster, digest, &registered);
         Entry {
             cluster: due.name.clone(),
             epoch: known.life.0,

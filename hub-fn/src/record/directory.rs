@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use farshore_shared::digest::Digest;
 use farshore_shared::keys::PublicKey;
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{GroupId, Tombstone, UnixSeconds};
+use farshore_shared::wire::{GroupId, Roster, Tombstone, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of a part of the log, in its envelope.
@@ -120,6 +120,23 @@ pub struct RosterRef {
     /// The tombstones in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tombstones: Vec<Tombstone>,
+}
+
+impl RosterRef {
+    /// What an entry says of a roster whose envelope has this digest, of a cluster that was registered so.
+    #[must_use]
+    pub fn of(roster: &Roster, digest: Digest, registered: &Labels) -> Self {
+        Self {
+            group: roster.group,
+            floor: roster.floor,
+            epoch: roster.epoch,
+            sequence: roster.sequence,
+            digest,
+            expires: roster.expires,
+            labels: (roster.labels != *registered).then(|| roster.labels.clone()),
+            tombstones: roster.tombstones.clone(),
+        }
+    }
 }
 
 impl Entry {

@@ -74,7 +74,8 @@ const CERTIFICATE: Duration = Duration::from_secs(5);
 /// [`HubError`], whose [`HubError::exit`] says how the program ends.
 pub async fn run(args: HubArgs) -> Result<Exit, HubError> {
     let traces = trace::start()?;
-    let exit = run_as_told(args).await;
+    // On the heap: it awaits deeply, and the compiler counts how deeply.
+    let exit = Box::pin(run_as_told(args)).await;
     traces.end().await;
     exit
 }

@@ -39,7 +39,7 @@ impl Stepper {
     /// publishing says is what the step says; what fails beside it is told and tried again.
     pub(super) async fn step(&mut self, time: Duration) -> Result<StepReport, PublishError> {
         let until = Instant::now() + time;
-        let published = self.publish(time).await;
+        let published = Box::pin(self.publish(time)).await;
         if until_then(until, self.publisher.store_mirrors()).await.is_none() {
             warn!("mirrors are not in the record yet: the time of this step is over");
         }

@@ -15,6 +15,7 @@ mod clusters;
 mod documents;
 mod error;
 mod publication;
+mod room;
 mod tag;
 
 use std::ops::Range;
@@ -47,24 +48,16 @@ pub use error::ViewError;
 use error::shared;
 pub use publication::Publication;
 use publication::Seal;
+use room::Shelved;
+pub use room::{DOCUMENTS_LIMIT, MEMORY_LIMIT, Room};
 
 /// How old what a replica answers from may be: a publication is seen at every replica after at most
 /// this, and so are a new roster and a removal.
 pub const STALENESS: Duration = Duration::from_secs(1);
 /// How long a site that holds what is known here is told so, while the record does not answer.
 pub const GRACE: Duration = Duration::from_secs(600);
-/// The most bytes of all clusters in memory, unless said otherwise.
-pub const MEMORY_LIMIT: usize = 1 << 30;
 /// How long a replica believes which root is the newest.
 const TRUST_STALENESS: Duration = Duration::from_secs(10);
-/// How long a body that never changes is kept without being asked for.
-const IDLE: Duration = Duration::from_secs(600);
-/// The most bytes of signed documents in memory, unless said otherwise.
-pub const DOCUMENTS_LIMIT: u64 = 512 << 20;
-/// What one that is remembered takes beside its bytes, and how many times those: it is kept as it is sent, and
-/// opened.
-const OVERHEAD: usize = 512;
-const TIMES: usize = 2;
 /// How long a cluster that is nowhere is not looked for again.
 const NOWHERE: Duration = Duration::from_secs(3);
 /// How long a look may take.
@@ -85,34 +78,6 @@ pub enum Freshness {
 #[derive(Debug, Clone)]
 pub struct View {
     memory: Arc<Memory>,
-}
-
-/// How many bytes a view may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Of clusters: what is known of each without reading its documents.
-    pub clusters: usize,
-    /// Of signed documents and what is made of them, about: half of it for bodies of groups, a quarter for shards
-    /// of their table, the rest for rosters and compressed answers.
-    pub documents: u64,
-}
-
-impl Default for Room {
-    fn default() -> Self {
-        Self { clusters: MEMORY_LIMIT, documents: DOCUMENTS_LIMIT }
-    }
-}
-
-/// One shard of the table of groups, with the bytes that it had.
-#[derive(Debug)]
-struct Shelved {
-    table: Table,
-    size: usize,
-}
-
-/// What something of so many bytes counts in a cache.
-fn weight(bytes: usize) -> u32 {
-    u32::try_from(bytes + OVERHEAD).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug)]
@@ -165,26 +130,10 @@ impl View {
             lookups: Rate::default(),
             trust: Cache::builder().max_capacity(1).time_to_live(TRUST_STALENESS).build(),
             unlisted: Cache::builder().max_capacity(100_000).time_to_live(NOWHERE).build(),
-            rosters: Cache::builder()
-                .max_capacity(documents / 8)
-                .weigher(|_, roster: &Arc<Signed<Roster>>| weight(TIMES * roster.size))
-                .time_to_live(IDLE)
-                .build(),
-            groups: Cache::builder()
-                .max_capacity(documents / 2)
-                .weigher(|_, group: &Arc<Signed<Group>>| weight(TIMES * group.size))
-                .time_to_idle(IDLE)
-                .build(),
-            tables: Cache::builder()
-                .max_capacity(documents / 4)
-                .weigher(|_, table: &Arc<Shelved>| weight(TIMES * table.size))
-                .time_to_idle(IDLE)
-                .build(),
-            packed: Cache::builder()
-                .max_capacity(documents / 8)
-                .weigher(|_, bytes: &Bytes| weight(bytes.len()))
-                .time_to_idle(IDLE)
-                .build(),
+            rosters: room::rosters(documents),
+            groups: room::groups(documents),
+            tables: room::tables(documents),
+            packed: room::packed(documents),
         };
         Self { memory: Arc::new(memory) }
     }

@@ -87,6 +87,11 @@ impl Metadata {
             && self.annotations.get(CLUSTER_ANNOTATION).map(String::as_str) == Some(owner.cluster.as_str())
     }
 
+    /// Whether the object carries the mark of this site.
+    pub(super) fn is_from(&self, cluster: &Name) -> bool {
+        self.annotations.get(CLUSTER_ANNOTATION).map(String::as_str) == Some(cluster.as_str())
+    }
+
     /// A digest that changes whenever somebody changes, takes over or removes what we own, and only then.
     ///
     /// When somebody else gives one of our fields another value, the API server takes that field out

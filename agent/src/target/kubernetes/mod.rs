@@ -12,10 +12,12 @@
 //! - `conflict`: what others own; `adopt`: taking it over; `recreate`: what cannot be changed.
 //! - `metadata`: what is read of an object, and its fingerprint; `fields`: sets of fields.
 //! - `fault`: what a person is told; `grant`: what would grant a right that is missing.
+//! - `announce`: what a cluster is told about its services; `lease`: which of several agents works.
 //! - `watch`: what happens in the cluster, without asking; `read`: a whole object.
 
 mod account;
 mod adopt;
+mod announce;
 mod apply;
 mod conflict;
 mod connection;
@@ -26,6 +28,7 @@ mod fields;
 mod flow;
 mod grant;
 mod inspect;
+mod lease;
 mod locate;
 mod metadata;
 mod observe;
@@ -45,11 +48,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+pub use announce::Announcements;
 use apply::Applying;
 pub use connection::{ConnectError, Options};
 use connection::{Connection, Request};
 use discovery::Discovery;
 use fault::Complaint;
+pub use lease::Lease;
 use watch::Watches;
 
 use super::{

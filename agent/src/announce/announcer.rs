@@ -1,0 +1,260 @@
+//! The task that tells a cluster about its services. It hears what is known by a `watch` channel.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farshore_shared::clock;
+use farshore_shared::names::Name;
+use farshore_shared::wire::{ServiceState, UnixSeconds};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use super::happenings::between;
+use super::ledger::Ledger;
+use super::shown::{self, Heard};
+use super::tally::Tally;
+use super::{Board, BoardError};
+use crate::local::Snapshot;
+use crate::local::keeper::Known;
+
+/// How soon it is tried again where a board is not wanted, such as where its kind is not defined, in seconds.
+const UNWANTED: u64 = 1800;
+/// How soon it is tried again where the API does not answer, in seconds.
+const LATER: u64 = 30;
+/// The longest time without a look, in seconds: that a hub is silent becomes so by time alone.
+const LONGEST: u64 = 300;
+
+/// Tells of a site.
+pub struct Announcer<B> {
+    board: B,
+    cluster: Name,
+    tally: Tally,
+    ledger: Ledger,
+    before: Option<Arc<Snapshot>>,
+    heard: Option<Heard>,
+    events: Way,
+    statuses: Way,
+}
+
+/// Whether one of the two can be told.
+#[derive(Debug, Default)]
+struct Way {
+    /// Nothing is tried before.
+    closed_until: UnixSeconds,
+    /// What was logged of it, once.
+    said: Option<String>,
+}
+
+impl Way {
+    fn is_open(&self, now: UnixSeconds) -> bool {
+        now >= self.closed_until
+    }
+
+    fn hear(&mut self, error: &BoardError, now: UnixSeconds) {
+        match error {
+            BoardError::Unwanted(why) => {
+                self.closed_until = now + UNWANTED;
+                if self.said.as_ref() != Some(why) {
+                    warn!("{why}; everything else goes on");
+                    self.said = Some(why.clone());
+                }
+            }
+            BoardError::Later(why) => {
+                self.closed_until = now + LATER;
+                debug!("the cluster is told later: {why}");
+            }
+        }
+    }
+}
+
+impl<B: Board> Announcer<B> {
+    /// An announcer that goes on from what an agent knew before it ended.
+    #[must_use]
+    pub fn new(board: B, cluster: Name, before: Option<Snapshot>) -> Self {
+        let now = clock::now();
+        let (tally, ledger) = (Tally::new(cluster.clone(), now), Ledger::new(now));
+        let (events, statuses) = Default::default();
+        Self { board, cluster, tally, ledger, before: before.map(Arc::new), heard: None, events, statuses }
+    }
+
+    /// Tells until nobody knows more.
+    pub async fn run(mut self, mut known: watch::Receiver<Known>) {
+        loop {
+            let now = clock::now();
+            let current = known.borrow_and_update().clone();
+            self.hear(&current, now);
+            self.write(now).await;
+            let wait = self.wait(clock::now());
+            // Cancel-safe: what is not heard yet stays visible.
+            tokio::select! {
+                changed = known.changed() => if changed.is_err() { return },
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Takes in what is known.
+    fn hear(&mut self, known: &Known, now: UnixSeconds) {
+        let Some(snapshot) = &known.snapshot else { return };
+        if self.before.as_ref() != Some(snapshot) {
+            // A target that does not answer says nothing of its services.
+            if !snapshot.reached {
+                return;
+            }
+            for happening in between(self.before.as_deref(), snapshot) {
+                self.tally.add(happening, now);
+            }
+            self.before = Some(Arc::clone(snapshot));
+        }
+        let heard = Heard::after(self.heard, known, snapshot, now);
+        self.heard = Some(heard);
+        for service in &snapshot.services {
+            if service.state == ServiceState::Applied && service.message == "removed" {
+                self.ledger.forget(&service.name);
+            } else {
+                self.ledger.want(&service.name, shown::status(snapshot, service, heard));
+            }
+        }
+    }
+
+    async fn write(&mut self, now: UnixSeconds) {
+        for event in self.tally.due(now) {
+            if !self.events.is_open(now) {
+                break;
+            }
+            match self.board.event(&event).await {
+                Ok(()) => self.tally.done(&event, now),
+                Err(error) => {
+                    self.events.hear(&error, now);
+                    // Nobody wants to read tomorrow what happened today.
+                    if matches!(error, BoardError::Unwanted(_)) {
+                        self.tally.done(&event, now);
+                    }
+                }
+            }
+        }
+        if !self.statuses.is_open(now) {
+            return;
+        }
+        for service in self.ledger.take_gone() {
+            if let Err(error) = self.board.take_down(&self.cluster, &service).await {
+                self.statuses.hear(&error, now);
+            }
+        }
+        for (service, status) in self.ledger.due(now) {
+            if !self.statuses.is_open(now) {
+                break;
+            }
+            match self.board.show(&self.cluster, &service, &status).await {
+                Ok(()) => self.ledger.done(&service, status, now),
+                Err(error) => self.statuses.hear(&error, now),
+            }
+        }
+    }
+
+    fn wait(&self, now: UnixSeconds) -> Duration {
+        let events = self.tally.next_due().map(|due| due.max(self.events.closed_until));
+        let statuses = self.ledger.next_due().map(|due| due.max(self.statuses.closed_until));
+        let due = events.into_iter().chain(statuses).min().unwrap_or(now + LONGEST);
+        Duration::from_secs(due.saturating_sub(now).clamp(1, LONGEST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::announce::Event;
+    use crate::local::Contact;
+    use crate::local::keeper::tests::snapshot;
+    use serde_json::Value;
+    use std::sync::Mutex;
+
+    /// A board that remembers what was written, and refuses what it is told to.
+    #[derive(Debug, Default)]
+    struct Sheet {
+        written: Mutex<Vec<String>>,
+        refuses: Option<BoardError>,
+    }
+
+    impl Sheet {
+        fn note(&self, what: String) -> Result<(), BoardError> {
+            self.written.lock().expect("no test panics while it holds it").push(what);
+            self.refuses.clone().map_or(Ok(()), Err)
+        }
+    }
+
+    impl Board for Arc<Sheet> {
+        async fn event(&self, event: &Event) -> Result<(), BoardError> {
+            self.note(event.reason.to_owned())
+        }
+
+        async fn show(&self, _cluster: &Name, service: &Name, status: &Value) -> Result<(), BoardError> {
+            self.note(format!("{service} {}", status["health"]))
+        }
+
+        async fn take_down(&self, _cluster: &Name, service: &Name) -> Result<(), BoardError> {
+            self.note(format!("no {service}"))
+        }
+    }
+
+    fn known(change: impl Fn(&mut Snapshot)) -> Known {
+        let mut snapshot = snapshot();
+        change(&mut snapshot);
+        Known {
+            snapshot: Some(Arc::new(snapshot)),
+            contact: Contact { last: Some(1_800_000_000), silent: None },
+            ..Known::default()
+        }
+    }
+
+    async fn told(
+        sheet: &Arc<Sheet>,
+        announcer: &mut Announcer<Arc<Sheet>>,
+        known: &Known,
+        now: u64,
+    ) -> Vec<String> {
+        announcer.hear(known, now);
+        announcer.write(now).await;
+        std::mem::take(&mut *sheet.written.lock().expect("no test panics while it holds it"))
+    }
+
+    #[tokio::test]
+    async fn what_changed_is_told_once_and_a_removed_service_is_taken_down() {
+        let (sheet, now) = (Arc::new(Sheet::default()), 1_800_000_000);
+        let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), None);
+        let applied = known(|_| {});
+        assert_eq!(told(&sheet, &mut announcer, &applied, now).await, ["RevisionApplied", "web \"healthy\""]);
+        let later = known(|snapshot| snapshot.at += 60);
+        assert!(told(&sheet, &mut announcer, &later, now + 60).await.is_empty(), "it is idle");
+        let away =
+            known(|snapshot| (snapshot.reached, snapshot.services[0].state) = (false, ServiceState::Waiting));
+        assert!(told(&sheet, &mut announcer, &away, now + 120).await.is_empty(), "nothing was seen");
+        let removed = known(|snapshot| snapshot.services[0].message = "removed".into());
+        assert_eq!(told(&sheet, &mut announcer, &removed, now + 180).await, ["no web"]);
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_comes_back_does_not_tell_again_what_was_so_before() {
+        let sheet = Arc::new(Sheet::default());
+        let before = Some(snapshot());
+        let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), before);
+        let told = told(&sheet, &mut announcer, &known(|_| {}), 1_800_000_000).await;
+        assert_eq!(told, ["web \"healthy\""], "the status may be of another agent");
+    }
+
+    #[tokio::test]
+    async fn where_nobody_wants_to_know_it_is_tried_rarely_and_where_nobody_answers_soon() {
+        for (error, again) in
+            [(BoardError::Unwanted("no CRD".into()), UNWANTED), (BoardError::Later("away".into()), LATER)]
+        {
+            let sheet = Arc::new(Sheet { refuses: Some(error), ..Sheet::default() });
+            let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), None);
+            let now = 1_800_000_000;
+            let applied = known(|_| {});
+            assert_eq!(told(&sheet, &mut announcer, &applied, now).await.len(), 2);
+            assert!(told(&sheet, &mut announcer, &applied, now + again - 1).await.is_empty());
+            assert!(!told(&sheet, &mut announcer, &applied, now + again).await.is_empty());
+        }
+    }
+}

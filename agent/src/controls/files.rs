@@ -1,0 +1,213 @@
+//! The files that stop something, in the folder `controls` of the state folder: `pause`, `pause.SERVICE` and `hold`.
+//!
+//! Whoever may write to the state folder may make and remove them, also while an agent has the folder, and with
+//! nothing but a shell: `echo 2h tills are counted > STATE/controls/hold`.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use farshore_shared::exit::chain;
+use farshore_shared::names::Name;
+use farshore_shared::wire::{Stop, UnixSeconds};
+
+use super::Controls;
+use super::stop::{Unsaid, read, write};
+use crate::store::{StoreError, files};
+
+/// How long a lock holds whose file does not say it, in seconds: one that was forgotten ends.
+pub const HOLD_UNLESS_SAID: u64 = 4 * 3600;
+/// The most bytes of such a file that are read.
+const READ_LIMIT: u64 = 4096;
+/// The most services that can be paused one by one.
+const SERVICES_LIMIT: usize = 1_000;
+
+/// What a file stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Everything.
+    Pause,
+    /// One service.
+    PauseService(Name),
+    /// What is new.
+    Hold,
+}
+
+impl Control {
+    fn file(&self) -> String {
+        match self {
+            Self::Pause => "pause".to_owned(),
+            Self::PauseService(service) => format!("pause.{service}"),
+            Self::Hold => "hold".to_owned(),
+        }
+    }
+
+    fn of(file: &str) -> Option<Self> {
+        match file {
+            "pause" => Some(Self::Pause),
+            "hold" => Some(Self::Hold),
+            _ => Some(Self::PauseService(file.strip_prefix("pause.")?.parse().ok()?)),
+        }
+    }
+}
+
+/// The folder of these files.
+#[must_use]
+pub fn folder(state: &Path) -> PathBuf {
+    state.join("controls")
+}
+
+/// What is stopped, by what the files of a state folder say. A file that cannot be read stops what its name says, and
+/// the second answer tells of it.
+///
+/// # Errors
+/// [`StoreError::Io`] when the folder cannot be listed.
+pub fn load(state: &Path) -> Result<(Controls, Vec<String>), StoreError> {
+    let dir = folder(state);
+    let (mut controls, mut alarms) = (Controls::default(), vec![]);
+    if !dir.is_dir() {
+        return Ok((controls, alarms));
+    }
+    for file in files::list(&dir)? {
+        let Some(control) = Control::of(&file) else { continue };
+        let unsaid = if control == Control::Hold { Unsaid::For(HOLD_UNLESS_SAID) } else { Unsaid::ForEver };
+        let (text, written) = match contents(&dir.join(&file)) {
+            Ok(Some(found)) => found,
+            // It was removed just now.
+            Ok(None) => continue,
+            Err(error) => {
+                alarms.push(chain(&error));
+                (String::new(), farshore_shared::clock::now())
+            }
+        };
+        let stop = read(&text, written, unsaid);
+        match control {
+            Control::Pause => controls.pause = Some(stop),
+            Control::Hold => controls.hold = Some(stop),
+            Control::PauseService(service) if controls.services.len() < SERVICES_LIMIT => {
+                controls.services.insert(service, stop);
+            }
+            Control::PauseService(_) => {}
+        }
+    }
+    Ok((controls, alarms))
+}
+
+/// What a file holds, and when it was written.
+fn contents(path: &Path) -> Result<Option<(String, UnixSeconds)>, StoreError> {
+    let failed = |source| StoreError::Io { action: "reading a file", path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
+    let written = written.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut bytes = vec![];
+    file.take(READ_LIMIT).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), written)))
+}
+
+/// Stops something.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn set(
+    state: &Path,
+    control: &Control,
+    until: Option<UnixSeconds>,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let dir = folder(state);
+    if !dir.is_dir() {
+        fs::create_dir_all(&dir).map_err(|source| StoreError::Io {
+            action: "making a folder",
+            path: dir.clone(),
+            source,
+        })?;
+        files::sync_folder(state)?;
+    }
+    let path = dir.join(control.file());
+    files::write(&path, write(until, reason).as_bytes())?;
+    owned_as(state, &dir)?;
+    owned_as(state, &path)
+}
+
+/// Gives what an administrator wrote to whoever has the state folder: the agent may run as somebody else.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn owned_as(state: &Path, path: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Io { action: "giving away a file", path: path.to_owned(), source };
+    let (owner, now) = (state.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
+    if owner.uid() == now.uid() {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).map_err(failed)
+}
+
+/// Lets something go on. Gives what it was stopped by, if it was.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn clear(state: &Path, control: &Control) -> Result<Option<Stop>, StoreError> {
+    let path = folder(state).join(control.file());
+    let unsaid = if *control == Control::Hold { Unsaid::For(HOLD_UNLESS_SAID) } else { Unsaid::ForEver };
+    let was = contents(&path)?.map(|(text, written)| read(&text, written, unsaid));
+    if was.is_some() {
+        files::remove(&path)?;
+        files::sync_folder(&folder(state))?;
+    }
+    Ok(was)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name")
+    }
+
+    #[test]
+    fn what_is_set_is_on_until_it_is_cleared() {
+        let temp = tempfile::tempdir().expect("a folder");
+        assert_eq!(load(temp.path()).expect("readable"), (Controls::default(), vec![]));
+        set(temp.path(), &Control::Pause, None, "by hand").expect("written");
+        set(temp.path(), &Control::PauseService(name("web")), Some(1_800_000_000), "").expect("written");
+        set(temp.path(), &Control::Hold, Some(1_800_000_000), "x").expect("written");
+        let (controls, alarms) = load(temp.path()).expect("readable");
+        assert_eq!(
+            controls.pause.as_ref().map(|pause| (pause.until, pause.reason.as_str())),
+            Some((None, "by hand"))
+        );
+        assert_eq!(controls.services[&name("web")].until, Some(1_800_000_000));
+        assert_eq!(controls.hold.and_then(|hold| hold.until), Some(1_800_000_000));
+        assert!(alarms.is_empty());
+        for control in [Control::Pause, Control::PauseService(name("web")), Control::Hold] {
+            assert!(clear(temp.path(), &control).expect("removed").is_some());
+            assert!(clear(temp.path(), &control).expect("it is gone already").is_none());
+        }
+        assert_eq!(load(temp.path()).expect("readable").0, Controls::default());
+    }
+
+    #[test]
+    fn a_script_s_lock_holds_whatever_is_in_it_and_never_for_ever() {
+        let temp = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder(temp.path())).expect("made");
+        let path = folder(temp.path()).join("hold");
+        for text in ["", "2h tills are counted\n", "\u{0}\u{ff}", &"x".repeat(1 << 20)] {
+            fs::write(&path, text).expect("written");
+            let (controls, _) = load(temp.path()).expect("readable");
+            let hold = controls.hold.expect("it holds");
+            let lasts = hold.until.expect("it ends") - hold.since;
+            assert_eq!(lasts, if text.starts_with("2h") { 7200 } else { HOLD_UNLESS_SAID });
+        }
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("made");
+        fs::write(folder(temp.path()).join("pause.Not A Name"), "").expect("written");
+        assert_eq!(load(temp.path()).expect("readable").0, Controls::default(), "neither is such a file");
+    }
+}

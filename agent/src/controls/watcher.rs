@@ -1,0 +1,85 @@
+//! The task that notices that something was stopped, or asked, at the site, and has the reconciler look.
+//!
+//! It asks the file system for the times of two folders, which costs next to nothing and works wherever the state
+//! folder lies; nothing is decided here, for the reconciler reads the files itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use farshore_shared::clock;
+use tokio::time::sleep;
+
+use super::files;
+use super::window::Windows;
+use crate::drift::Shared;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// What it sees of a folder: when a name in it came, went or was replaced, and when each file was written.
+type Sight = Vec<Option<SystemTime>>;
+
+/// Looks at a state folder until the process ends.
+pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
+    let mut seen = sight(&state);
+    let mut edge = next_edge(&state, &windows);
+    loop {
+        sleep(EVERY).await;
+        let now = sight(&state);
+        let is_over = edge.is_some_and(|edge| clock::now() >= edge);
+        if now != seen || is_over {
+            shared.ask_for_a_look();
+            edge = next_edge(&state, &windows);
+            seen = now;
+        }
+    }
+}
+
+/// When something is stopped or free by the time alone. What cannot be read has no such time.
+fn next_edge(state: &Path, windows: &Windows) -> Option<u64> {
+    let (controls, _) = files::load(state).unwrap_or_default();
+    controls.next_change(windows, clock::now())
+}
+
+fn sight(state: &Path) -> Sight {
+    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
+    let controls = files::folder(state);
+    // A shell that writes into a file that is there changes that file alone.
+    let files = std::fs::read_dir(&controls).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files.take(2_000).collect();
+    files.sort_unstable();
+    let folders = [modified(&controls), modified(&state.join("asks"))];
+    folders.into_iter().chain(files.iter().map(|file| modified(file))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controls::files::{Control, clear, set};
+
+    #[test]
+    fn whatever_is_done_to_a_file_is_seen() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let mut before = sight(temp.path());
+        let mut changes = |what: &str| {
+            let now = sight(temp.path());
+            assert_ne!(now, before, "{what}");
+            before = now;
+        };
+        set(temp.path(), &Control::Hold, None, "").expect("written");
+        changes("made");
+        let later = SystemTime::now() + Duration::from_secs(5);
+        let hold = files::folder(temp.path()).join("hold");
+        std::fs::File::options()
+            .write(true)
+            .open(&hold)
+            .and_then(|file| file.set_modified(later))
+            .expect("touched");
+        changes("written again");
+        clear(temp.path(), &Control::Hold).expect("removed");
+        changes("removed");
+        std::fs::create_dir(temp.path().join("asks")).expect("made");
+        changes("asked");
+    }
+}
