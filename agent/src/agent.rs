@@ -354,7 +354,7 @@ async fn reconcile<T: Target>(
                 sleep(schedule::about(args.name.as_str(), ASKED, 0)).await;
             }
             changed = orders.changed() => {
-                extent = Extent::Everything;
+                extent = Extent::Ordered;
                 rhythm.ordered();
                 // The courier has ended; what is held is enforced as long as this process runs.
                 if changed.is_err() {

@@ -61,8 +61,10 @@ pub struct Orders {
 /// Which services a pass looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All.
+    /// All, whether anything seems to have changed or not.
     Everything,
+    /// All, for new orders: of what the target tells of by itself nothing is asked.
+    Ordered,
     /// Those that are not as they shall be yet.
     Unfinished,
 }
@@ -105,6 +107,8 @@ pub struct Reconciler<T> {
     last: BTreeMap<Name, ServiceStatus>,
     /// Whether a revision was given up in this pass.
     again: bool,
+    /// Whether the target tells of every change in this pass, so that what was seen last is what is there.
+    hears: bool,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
 }
@@ -130,6 +134,7 @@ impl<T: Target> Reconciler<T> {
             stopped: Stopped::default(),
             last,
             again: false,
+            hears: false,
             silent: None,
         }
     }
@@ -162,8 +167,11 @@ impl<T: Target> Reconciler<T> {
         // Between two looks at everything no inventory comes or goes but by new orders.
         if extent == Extent::Everything {
             self.shared.looks();
+        }
+        if extent != Extent::Unfinished {
             self.in_place = self.in_place()?;
         }
+        self.hears = extent == Extent::Ordered && self.silent.is_none() && self.target.coverage().is_live();
         self.target.follow(&self.shared.state().kinds());
         let InPlace { lives: in_place, doomed, alarms } = self.in_place.clone();
         pass.alarms.extend(alarms);
@@ -182,7 +190,7 @@ impl<T: Target> Reconciler<T> {
         };
         let work = decide::decide(&holding);
         self.intend(&work);
-        let ready = self.target.ready().await;
+        let ready = if self.hears { Ok(()) } else { self.target.ready().await };
         self.tell_of_target(ready.as_ref().err().map(ToString::to_string));
         if let Err(unreachable) = ready {
             self.rollouts.pause();

@@ -393,6 +393,30 @@ async fn two_services_that_declare_one_object_do_not_fight_over_it() -> Result<(
 }
 
 #[tokio::test]
+async fn a_revision_that_changes_nothing_asks_the_api_for_nothing() -> Result<(), KitError> {
+    // One of its own, so that every agent's request is this one's.
+    let kubernetes = Arc::new(Kubernetes::start().await?);
+    let manifests = [("a.yaml", &*config_map("a", "1")), ("probe.yaml", &config_map("probe", "1"))];
+    let mut place = Place::on(kubernetes, "nothing", "", &manifests).await?;
+    place.heard().await?;
+    let mut asked = vec![];
+    // The look at everything that follows the beginning of the watches may fall into the first of them.
+    for round in 0..5 {
+        let mark = place.kubernetes.audit_mark()?;
+        let text = format!("# comment {round}\n{}", config_map("a", "1"));
+        let commit = place.world.commit(&[("a.yaml", &text)])?;
+        place.until_service("at the commit", |service| service.commit == commit).await?;
+        asked = place.kubernetes.audit_reads_since(mark)?;
+        asked.extend(place.kubernetes.audit_writes_since(mark)?);
+        asked.retain(|request| request.user_agent.starts_with("farshore-agent/"));
+        if asked.is_empty() {
+            return Ok(());
+        }
+    }
+    panic!("requests at every revision: {asked:?}")
+}
+
+#[tokio::test]
 async fn an_api_server_that_restarts_is_asked_little_and_drift_meanwhile_is_found() -> Result<(), KitError> {
     let files = ["a", "b", "c", "probe"].map(|name| (format!("{name}.yaml"), config_map(name, "1")));
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: restarted }\nrules: []\n";

@@ -46,6 +46,8 @@ pub struct Guarded<T> {
     shared: Arc<Shared>,
     service: Name,
     said: Arc<Said>,
+    /// Whether the target tells of every change.
+    hears: bool,
     /// What was observed a moment ago, for whoever observes next.
     observed: Mutex<Option<Observed>>,
     /// What is about to be put back.
@@ -69,7 +71,15 @@ impl<T: Target> Guarded<T> {
     pub fn new(target: Arc<T>, store: Arc<Store>, shared: Arc<Shared>, service: &Name, said: &Said) -> Self {
         let said = shared.state().say(service, said);
         let (observed, suspects) = (Mutex::default(), Mutex::default());
-        Self { target, store, shared, service: service.clone(), said, observed, suspects }
+        Self { target, store, shared, service: service.clone(), said, hears: false, observed, suspects }
+    }
+
+    /// The same where the target tells of every change: what was applied, and of which nothing was told, is not asked
+    /// about. What is told in this moment is the mender's.
+    #[must_use]
+    pub fn hearing(mut self, hears: bool) -> Self {
+        self.hears = hears && !self.shared.state().journal.is_standing(&self.service);
+        self
     }
 
     /// Observes, for itself and for whoever observes the same items next.
@@ -154,7 +164,7 @@ impl<T: Target> Guarded<T> {
 
     /// What lives under the items' keys, with what is let be as if it were untouched.
     async fn judged(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
-        let mut live = self.target.observe(owner, items).await;
+        let mut live = self.seen(owner, items).await;
         let mut suspects = self.suspects_among(items, &live);
         suspects.retain(|place| {
             let is_let_be = self.is_let_be(&items[*place], &live[*place]);
@@ -197,6 +207,22 @@ impl<T: Target> Guarded<T> {
             }
         }
         live
+    }
+
+    /// What lives under the items' keys, asked or heard.
+    async fn seen(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
+        if !self.hears {
+            return self.target.observe(owner, items).await;
+        }
+        let heard = |item: &Item| item.applied.and_then(|_| as_recorded(item));
+        let asked: Vec<Item> = items.iter().filter(|item| heard(item).is_none()).cloned().collect();
+        let mut answers = match asked.is_empty() {
+            true => vec![],
+            false => self.target.observe(owner, &asked).await,
+        }
+        .into_iter();
+        let live = items.iter().filter_map(|item| heard(item).map(Ok).or_else(|| answers.next()));
+        live.collect()
     }
 
     /// The places of items that were applied and do not look so any more.

@@ -53,7 +53,7 @@ impl<T: Target> Reconciler<T> {
     pub(super) fn guard(&self, entry: &ServiceEntry) -> Guarded<T> {
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
-        Guarded::new(target, store, shared, &entry.name, &Said::by(entry))
+        Guarded::new(target, store, shared, &entry.name, &Said::by(entry)).hearing(self.hears)
     }
 
     /// How a service is that was applied whole, in just this revision, and that nobody has changed: nothing is

@@ -101,6 +101,8 @@ pub enum Change {
 pub struct Coverage {
     /// Kinds whose changes it tells of.
     pub watched: usize,
+    /// Kinds whose watch begins, or begins again.
+    pub opening: usize,
     /// Why it does not tell of those of others, and what would help: a sentence for each kind.
     pub blind: Vec<String>,
 }
@@ -110,5 +112,11 @@ impl Coverage {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.watched > 0 && self.blind.is_empty()
+    }
+
+    /// Whether every change is told of at this moment.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.is_whole() && self.opening == 0
     }
 }

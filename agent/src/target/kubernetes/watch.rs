@@ -121,7 +121,7 @@ impl Watches {
         let mut coverage = Coverage::default();
         for Watched { sight, .. } in watched.values() {
             match &*sight.lock().unwrap_or_else(PoisonError::into_inner) {
-                Sight::Opening => {}
+                Sight::Opening => coverage.opening += 1,
                 Sight::Open => coverage.watched += 1,
                 Sight::Blind(why) => coverage.blind.push(why.clone()),
             }
