@@ -8,6 +8,9 @@
 //! is known by a `watch` channel: the *keeper* ([`crate::local::keeper`]), the *announcer*
 //! ([`crate::announce::announcer`]) and the *page* ([`crate::page`], with a task per connection).
 
+mod beside;
+mod ends;
+
 #[cfg(feature = "kubernetes")]
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +18,6 @@ use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -24,16 +26,16 @@ use tracing::{error, info, warn};
 #[cfg(feature = "kubernetes")]
 use crate::accounts::Accounts;
 use crate::accounts::AccountsError;
-use crate::announce::announcer::Announcer;
+use beside::beside;
+use ends::{Stops, Task};
+
 use crate::announce::{Board, Nowhere};
 use crate::command::SiteError;
-use crate::config::{AgentArgs, Announces, TargetSpec};
-use crate::controls::watcher;
+use crate::config::{AgentArgs, TargetSpec};
 use crate::courier::{Courier, Notice, POLL};
 use crate::drift::journal;
 use crate::drift::mender::Mended;
 use crate::identity::JoinError;
-use crate::lead::{self, Elector};
 use crate::local::keeper;
 use crate::local::teller::{About, Teller};
 use crate::page::{Page, PageError};
@@ -111,7 +113,8 @@ impl AgentError {
 /// # Errors
 /// [`AgentError`], whose [`AgentError::exit`] says how the program ends.
 pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
-    let (_, contact) = keeper::read(&args.state)?;
+    // A folder that cannot be read is told of by whoever opens it.
+    let contact = keeper::read(&args.state).map(|(_, contact)| contact).unwrap_or_default();
     let teller = Teller::new(about(&args), contact);
     let mut page = JoinSet::new();
     if let Some(address) = args.status_address {
@@ -120,6 +123,9 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
     }
     match args.target.clone() {
         TargetSpec::Directory(_) if args.accounts.is_some() => Err(AgentError::NoAccounts),
+        TargetSpec::Directory(_) if args.leader_elect.is_some() => Err(AgentError::Target(
+            "a lease is in a cluster: --leader-elect needs --target kubernetes".into(),
+        )),
         TargetSpec::Directory(path) => run_with(args, Directory::open(path), None::<Nowhere>, &teller).await,
         TargetSpec::Kubernetes => kubernetes(args, &teller).await,
     }
@@ -127,6 +133,8 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
 
 #[cfg(feature = "kubernetes")]
 async fn kubernetes(args: AgentArgs, teller: &Teller) -> Result<Exit, AgentError> {
+    use crate::config::Announces;
+    use crate::lead::{self, Elector};
     let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
     let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
     info!(api = target.url(), "Kubernetes");
@@ -198,16 +206,9 @@ async fn run_with<T: Target, B: Board>(
     let told = Arc::new(Notify::new());
     let poll = args.poll.map(|poll| poll.0);
     let tools = Tools::find(|name| std::env::var_os(name));
-    let windows = args.windows();
     let reconciler =
-        Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools).within(windows.clone());
-    let (before, _) = keeper::read(store.dir())?;
-    let mut beside = JoinSet::new();
-    beside.spawn(watcher::watch(store.dir().to_owned(), windows, reconciler.shared()));
-    beside.spawn(keeper::keep(store.dir().to_owned(), teller.listener()));
-    if let Some(board) = board {
-        beside.spawn(Announcer::new(board, args.name.clone(), before.good()).run(teller.listener()));
-    }
+        Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools).within(args.windows());
+    let _beside = beside(&args, board, teller, reconciler.shared())?;
     let courier = Courier {
         store,
         keys: Arc::clone(&keys),
@@ -236,15 +237,6 @@ async fn run_with<T: Target, B: Board>(
     }
 }
 
-/// A task that ends with whoever waits for it.
-struct Task<T>(JoinHandle<T>);
-
-impl<T> Drop for Task<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// Opens the state folder. Where several agents take turns, the one before may still be leaving it.
 async fn open(args: &AgentArgs) -> Result<Store, StoreError> {
     let until = Instant::now() + LEAVING;
@@ -254,27 +246,6 @@ async fn open(args: &AgentArgs) -> Result<Store, StoreError> {
                 sleep(Duration::from_millis(200)).await;
             }
             opened => return opened,
-        }
-    }
-}
-
-/// The signals that ask this program to end.
-struct Stops {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stops {
-    fn open() -> Result<Self, AgentError> {
-        let open = |kind| signal(kind).map_err(AgentError::Signals);
-        Ok(Self { interrupt: open(SignalKind::interrupt())?, terminate: open(SignalKind::terminate())? })
-    }
-
-    /// Returns when one came. Cancel-safe.
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
         }
     }
 }

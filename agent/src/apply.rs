@@ -110,10 +110,7 @@ pub async fn enforce<T: Target>(
     list(inventory, applies.iter().map(|(manifest, _)| manifest));
     list(inventory, course.iter().flat_map(|course| &course.hooks).map(|hook| &hook.manifest));
     let is_rendered = |key: &ObjectKey| rendered.contains(key) || aside.contains(key);
-    inventory.doomed = match removal {
-        Removal::Tombstone { kinds } => Some(kinds),
-        Removal::Revision { .. } | Removal::Unproven { .. } | Removal::Nothing => None,
-    };
+    inventory.doomed = removal.dooms();
     if let Some((revision, incarnation)) = revision {
         inventory.incarnation = Some(incarnation);
         let now = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));

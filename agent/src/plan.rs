@@ -281,6 +281,15 @@ pub fn plan(
 }
 
 impl Removal {
+    /// The protected kinds that go with the whole service, if it goes.
+    #[must_use]
+    pub fn dooms(self) -> Option<ProtectedKinds> {
+        match self {
+            Self::Tombstone { kinds } => Some(kinds),
+            Self::Revision { .. } | Self::Unproven { .. } | Self::Nothing => None,
+        }
+    }
+
     /// The protected kinds that may go.
     fn kinds(self) -> ProtectedKinds {
         match self {

@@ -1,9 +1,9 @@
 //! What an agent takes, gives away, keeps and may do, in a real Kubernetes API.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farshore_chaos::kit::{Finished, KitError, Kubernetes, Process, wait_for};
+use farshore_chaos::kit::{ApiRequest, AuditMark, Finished, KitError, Kubernetes, Process, wait_for};
 use farshore_chaos::world::declare::{config_map, service, source};
 use farshore_chaos::world::{Site, Target, World};
 use farshore_shared::wire::{ServiceState, ServiceStatus};
@@ -274,41 +274,67 @@ async fn what_somebody_else_owns_fails_alone_until_the_service_says_to_take_it()
     place.until_applied("").await.map(|_| ())
 }
 
+/// What is published for agents, by its file.
+fn published(file: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/agent");
+    std::fs::read_to_string(folder.join(file)).expect("it is published")
+}
+
+/// A site whose service, of the same name, is applied as the account `deployer` of its namespace. The agent has the
+/// rights that are published, and no others.
+async fn tenant(name: &'static str, manifests: &[(&str, &str)]) -> Result<(Place, AuditMark), KitError> {
+    let kubernetes = server().await?;
+    let tenant = published("tenant.yaml").replace("namespace: shop", &format!("namespace: {name}"));
+    let tenant = tenant.replace("metadata: { name: shop }", &format!("metadata: {{ name: {name} }}"));
+    for yaml in [published("agent.yaml"), published("watches.yaml"), tenant] {
+        kubernetes.kubectl_with_input(&["apply", "-f", "-"], &yaml)?;
+    }
+    may(&kubernetes, "farshore:agent", &["list", "configmaps", "--all-namespaces"]).await?;
+    may(&kubernetes, "farshore:agent", &["impersonate", "serviceaccounts/deployer", "-n", name]).await?;
+    may(&kubernetes, &format!("{name}:deployer"), &["patch", "configmaps", "-n", name]).await?;
+    let file = |suffix: &str, text: String| {
+        let path = kubernetes.kubeconfig().with_file_name(format!("{name}.{suffix}"));
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let token = kubernetes.kubectl(&["create", "token", "agent", "--namespace=farshore"])?;
+    let own = format!("\"token\":\"{}\"", token.trim());
+    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("a kubeconfig");
+    let kubeconfig = file("kubeconfig", admin.replace("\"token\":\"kit-admin\"", &own));
+    let accounts = file("accounts", format!("accounts: [{{service: {name}, account: {name}/deployer}}]"));
+    let world = World::on_disk(name, manifests).await?;
+    let site = world.fleet.site(name, &world.hub.address(), Target::Kubernetes(kubeconfig))?;
+    let mut site = site.option(format!("--accounts={}", accounts.display())).option("--sweep=1h");
+    let mark = kubernetes.audit_mark()?;
+    site.start().await?;
+    Ok((Place { name, site, world, kubernetes }, mark))
+}
+
+/// Waits until the API server has read that an account may do this.
+async fn may(kubernetes: &Kubernetes, account: &str, deed: &[&str]) -> Result<(), KitError> {
+    let who = format!("--as=system:serviceaccount:{account}");
+    wait_for(&format!("{account} to be allowed to {deed:?}"), SOON, async || {
+        let answer = kubernetes.kubectl(&[&["auth", "can-i"], deed, &[&who]].concat());
+        answer.map(|_| ()).map_err(|error| error.to_string())
+    })
+    .await
+}
+
+/// What the agent of a place wrote there, or to everything if it is not told where.
+fn writes(place: &Place, since: AuditMark, at: &str) -> Result<Vec<ApiRequest>, KitError> {
+    let mut writes = place.kubernetes.audit_writes_since(since)?;
+    writes.retain(|write| write.user_agent.starts_with("farshore-agent/") && write.uri.contains(at));
+    Ok(writes)
+}
+
 #[tokio::test]
 async fn a_service_with_an_account_writes_where_that_may_and_nowhere_else() -> Result<(), KitError> {
     let kubernetes = server().await?;
-    for namespace in ["tenant", "not-the-tenant"] {
-        kubernetes.kubectl(&["create", "namespace", namespace])?;
-    }
-    kubernetes.kubectl(&["create", "serviceaccount", "deployer", "--namespace=tenant"])?;
-    let verbs = "--verb=get,list,watch,create,patch,delete";
-    let role =
-        ["create", "role", "deployer", "--namespace=tenant", verbs, "--resource=configmaps,namespaces"];
-    kubernetes.kubectl(&role)?;
-    let binding = ["create", "rolebinding", "deployer", "--namespace=tenant", "--role=deployer"];
-    kubernetes.kubectl(&[&binding[..], &["--serviceaccount=tenant:deployer"]].concat())?;
+    kubernetes.kubectl(&["create", "namespace", "not-the-tenant"])?;
     let outside = config_map("outside", "1")
         .replace("{ name: outside }", "{ name: outside, namespace: not-the-tenant }");
-    wait_for("the rights to be read", SOON, async || {
-        let may = ["auth", "can-i", "patch", "configmaps", "--namespace=tenant"];
-        let who = ["--as=system:serviceaccount:tenant:deployer"];
-        match kubernetes.kubectl(&[&may[..], &who].concat()) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
-    })
-    .await?;
-    let world =
-        World::on_disk("tenant", &[("a.yaml", &config_map("a", "1")), ("outside.yaml", &outside)]).await?;
-    let accounts = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(accounts.path(), "accounts: [{service: tenant, account: tenant/deployer}]")
-        .expect("written");
-    let target = Target::Kubernetes(kubernetes.kubeconfig());
-    let site = world.fleet.site("tenant", &world.hub.address(), target)?;
-    let mut site = site.option(format!("--accounts={}", accounts.path().display()));
-    let mark = kubernetes.audit_mark()?;
-    site.start().await?;
-    let mut place = Place { name: "tenant", site, world, kubernetes };
+    let files = [("a.yaml", &*config_map("a", "1")), ("outside.yaml", &outside)];
+    let (mut place, mark) = tenant("tenant", &files).await?;
     let said = place.until_said("tenant", "failed", |status| status.state == ServiceState::Failed).await?;
     let [failure] = &said.failures[..] else { panic!("{said:?}") };
     assert!(failure.object.contains("not-the-tenant/outside"), "{failure:?}");
@@ -316,15 +342,89 @@ async fn a_service_with_an_account_writes_where_that_may_and_nowhere_else() -> R
     place.until("configmap", "a", "{.data.value}", Some("1")).await?;
     let yaml = place.site.process().wait_for_line("grants it: {\"apiVersion\"", SOON).await?;
     assert!(yaml.contains("\"namespace\":\"not-the-tenant\""), "{yaml}");
-    let writes = place.kubernetes.audit_writes_since(mark)?;
-    let acted = writes.iter().filter(|write| write.user_agent.starts_with("farshore-agent/"));
-    let outside: Vec<_> = acted.filter(|write| write.uri.contains("/not-the-tenant/")).collect();
-    assert!(!outside.is_empty(), "it was tried, and refused");
-    assert_eq!(
-        place.kubernetes.kubectl(&["get", "configmaps", "--namespace=not-the-tenant", "-o=name"])?,
-        ""
-    );
+    assert!(!writes(&place, mark, "/not-the-tenant/")?.is_empty(), "it was tried, and refused");
+    let there = ["get", "configmaps", "--namespace=not-the-tenant", "-o=name"];
+    assert_eq!(place.kubernetes.kubectl(&there)?, "");
     Ok(())
+}
+
+#[tokio::test]
+async fn repairs_hooks_and_removals_go_as_the_account_too() -> Result<(), KitError> {
+    let hook = config_map("hook", "1")
+        .replace("{ name: hook }", "{ name: hook, annotations: { helm.sh/hook: pre-install } }");
+    let files = [("a.yaml", &*config_map("a", "1")), ("b.yaml", &config_map("b", "1")), ("hook.yaml", &hook)];
+    let (mut place, mark) = tenant("acting", &files).await?;
+    place.until_applied("").await?;
+    place.kubectl(&["patch", "configmap", "a", "--type=merge", "-p", r#"{"data":{"value":"theirs"}}"#])?;
+    place.until("configmap", "a", "{.data.value}", Some("1")).await?;
+    place.kubectl(&["delete", "configmap", "b"])?;
+    place.until("configmap", "b", "{.data.value}", Some("1")).await?;
+    place.world.app.commit_without(&["manifests/b.yaml"])?;
+    place.until("configmap", "b", "{.metadata.uid}", None).await?;
+    let wrote = writes(&place, mark, "/acting/")?;
+    for (verb, object) in [("patch", "a?"), ("patch", "b?"), ("patch", "hook?"), ("delete", "b")] {
+        let path = format!("/configmaps/{object}");
+        assert!(wrote.iter().any(|write| write.verb == verb && write.uri.contains(&path)), "{verb} {object}");
+    }
+    // The agent itself may not write at all: what it wrote, it wrote as the account. Without the right of that nothing
+    // is put back, and the service says what would grant it.
+    place.kubectl(&["delete", "rolebinding", "farshore:deployer"])?;
+    wait_for("the right to be gone", SOON, async || {
+        let who = "--as=system:serviceaccount:acting:deployer";
+        place.kubectl(&["auth", "can-i", "patch", "configmaps", who]).map_or(Ok(()), Err)
+    })
+    .await?;
+    place.kubectl(&["patch", "configmap", "a", "--type=merge", "-p", r#"{"data":{"value":"theirs"}}"#])?;
+    place.site.process().wait_for_line("grants it: {\"apiVersion\"", SOON).await?;
+    place.until_said("acting", "failed", |status| status.state == ServiceState::Failed).await?;
+    assert_eq!(place.look("configmap", "a", "{.data.value}"), Ok(Some("theirs".to_owned())));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waiting() -> Result<(), KitError> {
+    let mut place = Place::with("hooked", &[("a.yaml", &config_map("a", "1"))]).await?;
+    place.world.app.commit(&[("quick/q.yaml", &config_map("q", "1"))])?;
+    place.declare("", &service("hooked-not", "app", "quick", "raw"))?;
+    let is_applied = |status: &ServiceStatus| status.state == ServiceState::Applied;
+    place.until_said("hooked-not", "applied", is_applied).await?;
+    // Somebody listens there, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("it is bound").port();
+    let hook = serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "hooked"}, "webhooks": [{
+            "name": "silent.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30, "failurePolicy": "Fail",
+            "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "hooked"}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}]});
+    place.kubernetes.kubectl_with_input(&["apply", "-f", "-"], &hook.to_string())?;
+    wait_for("the hook to be asked", SOON, async || {
+        let asked = ["create", "configmap", "probe", "--dry-run=server", "--request-timeout=1s"];
+        place.kubectl(&asked).map_or(Ok(()), Err)
+    })
+    .await?;
+    let mark = place.kubernetes.audit_mark()?;
+    let (a, q) = (config_map("a", "2"), config_map("q", "2"));
+    place.world.app.commit(&[("manifests/a.yaml", &a), ("quick/q.yaml", &q)])?;
+    wait_for("the first service to be under way", SOON, async || {
+        let wrote = writes(&place, mark, "/namespaces/hooked/configmaps/a?");
+        if wrote.map_err(|error| error.to_string())?.is_empty() { Err("it is not") } else { Ok(()) }
+            .map_err(ToOwned::to_owned)
+    })
+    .await?;
+    let begun = Instant::now();
+    wait_for("the other service", SOON, async || {
+        let value = ["get", "configmap", "q", "--namespace=hooked-not", "--output=jsonpath={.data.value}"];
+        match place.kubernetes.kubectl(&value) {
+            Ok(value) if value == "2" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await?;
+    assert!(begun.elapsed() < Duration::from_secs(20), "it waited for {:?}", begun.elapsed());
+    place.kubernetes.kubectl(&["delete", "validatingwebhookconfiguration", "hooked"])?;
+    place.until("configmap", "a", "{.data.value}", Some("2")).await
 }
 
 #[tokio::test]

@@ -267,19 +267,19 @@ async fn a_service_that_wants_to_be_told_is_told_who_changed_what() -> Result<()
 
 #[tokio::test]
 async fn what_was_put_back_by_hand_is_told_of_no_more() -> Result<(), KitError> {
-    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: n }\n\
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: net }\n\
         spec: { podSelector: {}, policyTypes: [Ingress] }\n";
-    let files = [("a.yaml", &*config_map("a", "ours")), ("n.yaml", policy)];
+    let files = [("a.yaml", &*config_map("a", "ours")), ("net.yaml", policy)];
     let place = Shared::with("by-hand", "alert", &files).await?;
     let types = |types: &str| format!(r#"{{"spec":{{"policyTypes":[{types}]}}}}"#);
     // One of them counts its generations, the other does not. Whoever has put a field back once keeps it: the next
     // change of it moves no owner either.
     for _ in 0..2 {
         place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
-        place.patch("networkpolicy", "n", &types(r#""Ingress","Egress""#))?;
+        place.patch("networkpolicy", "net", &types(r#""Ingress","Egress""#))?;
         place.until_service("told of", |service| service.drift.len() == 2).await?;
         place.patch("configmap", "a", r#"{"data":{"value":"ours"}}"#)?;
-        place.patch("networkpolicy", "n", &types(r#""Ingress""#))?;
+        place.patch("networkpolicy", "net", &types(r#""Ingress""#))?;
         let service = place.until_service("well", |service| service.drift.is_empty()).await?;
         assert_eq!((service.state, service.repairs), (ServiceState::Applied, 0));
     }

@@ -1,6 +1,7 @@
 //! What somebody at the site asks and sees, against a real Kubernetes API: nothing here needs the hub, and nothing is
 //! found by a sweep, because there is none for an hour.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -205,6 +206,43 @@ async fn a_site_shows_how_it_is_with_no_hub_and_with_no_agent() -> Result<(), Ki
     Ok(())
 }
 
+impl Place {
+    async fn until_event(&self, reason: &str, note: &str) -> Result<(), KitError> {
+        wait_for(&format!("an event {reason} with {note}"), SOON, async || {
+            let list = ["get", "events.events.k8s.io", "--namespace=default", "--output=json"];
+            let text = self.kubernetes.kubectl(&list).map_err(|error| error.to_string())?;
+            let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            let events = list["items"].as_array().into_iter().flatten();
+            let ours: Vec<&Value> = events.filter(|event| event["regarding"]["name"] == self.name).collect();
+            let is_it = |event: &&Value| {
+                event["reason"] == reason && event["note"].as_str().is_some_and(|said| said.contains(note))
+            };
+            if ours.iter().any(is_it) { Ok(()) } else { Err(format!("{ours:?}")) }
+        })
+        .await
+    }
+
+    /// Waits until nothing was written about the service for a while in which the site polls on.
+    async fn until_idle(&self) -> Result<(), KitError> {
+        let mut mark = self.kubernetes.audit_mark()?;
+        let mut since = self.shown().await?["hub"]["last"].as_u64().unwrap_or_default();
+        wait_for("12 s of polls without a write", SOON, async || {
+            let shown = self.shown().await.map_err(|error| error.to_string())?;
+            let heard = shown["hub"]["last"].as_u64().unwrap_or_default();
+            let writes = self.kubernetes.audit_writes_since(mark).map_err(|error| error.to_string())?;
+            let about = format!("farshoreservices/{}", self.name);
+            let ours = writes.iter().filter(|write| write.uri.contains(&about)).count();
+            if ours > 0 {
+                mark = self.kubernetes.audit_mark().map_err(|error| error.to_string())?;
+                since = heard;
+                return Err(format!("{ours} writes"));
+            }
+            if heard >= since + 12 { Ok(()) } else { Err(format!("{} s", heard - since)) }
+        })
+        .await
+    }
+}
+
 /// The definition, and the agent with its rights, that the project ships.
 const DEFINITION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/farshoreservices.yaml");
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes/agent.yaml");
@@ -222,50 +260,16 @@ async fn a_cluster_shows_its_services_and_is_told_what_happens_to_them_and_idle_
         if shown.contains("healthy") && shown.contains("heard") { Ok(()) } else { Err(shown) }
     })
     .await?;
-    let events = || {
-        let list = ["get", "events.events.k8s.io", "--namespace=default", "--output=json"];
-        let text = place.kubernetes.kubectl(&list).map_err(|error| error.to_string())?;
-        let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        let ours = |event: &&Value| event["regarding"]["name"] == place.name;
-        Ok::<Vec<Value>, String>(
-            list["items"].as_array().into_iter().flatten().filter(ours).cloned().collect(),
-        )
-    };
-    let until = async |reason: &str, note: &str| {
-        wait_for(&format!("an event {reason} with {note}"), SOON, async || {
-            let events = events()?;
-            let is_it = |event: &Value| {
-                event["reason"] == reason && event["note"].as_str().is_some_and(|said| said.contains(note))
-            };
-            if events.iter().any(is_it) { Ok(()) } else { Err(format!("{events:?}")) }
-        })
-        .await
-    };
-    until("RevisionApplied", "is applied and healthy (1 objects)").await?;
+    place.until_event("RevisionApplied", "is applied and healthy (1 objects)").await?;
     place.spoil()?;
-    until("DriftRepaired", "kubectl-patch changed ConfigMap announcing/a (/data/value)").await?;
+    place.until_event("DriftRepaired", "kubectl-patch changed ConfigMap announcing/a (/data/value)").await?;
     place.ask(&["pause", "--for=1h", "--reason=audit"]).await?;
-    until("Paused", "(audit)").await?;
+    place.until_event("Paused", "(audit)").await?;
     let described = place.kubectl(&["describe", "farshoreservice", place.name])?;
     assert!(described.contains("RevisionApplied") || described.contains("DriftRepaired"), "{described}");
     place.ask(&["resume"]).await?;
-    until("Resumed", "the site goes on").await?;
-    // What is still to be written is, and then the site polls on for a while, and nothing happens.
-    let mut mark = place.kubernetes.audit_mark()?;
-    let mut since = place.shown().await?["hub"]["last"].as_u64().unwrap_or_default();
-    wait_for("12 s of polls without a write", SOON, async || {
-        let shown = place.shown().await.map_err(|error| error.to_string())?;
-        let heard = shown["hub"]["last"].as_u64().unwrap_or_default();
-        let writes = place.kubernetes.audit_writes_since(mark).map_err(|error| error.to_string())?;
-        let ours = writes.iter().filter(|write| write.uri.contains("farshoreservices/announcing")).count();
-        if ours > 0 {
-            mark = place.kubernetes.audit_mark().map_err(|error| error.to_string())?;
-            since = heard;
-            return Err(format!("{ours} writes"));
-        }
-        if heard >= since + 12 { Ok(()) } else { Err(format!("{} s", heard - since)) }
-    })
-    .await?;
+    place.until_event("Resumed", "the site goes on").await?;
+    place.until_idle().await?;
     place.world.hub.kill()?;
     wait_for("the silent hub to be shown", Duration::from_secs(120), async || {
         let shown = place.kubectl(&["get", "farshoreservices", place.name, "--output=jsonpath={.status}"]);
@@ -427,6 +431,17 @@ async fn a_page_on_the_site_s_own_machine_shows_how_it_is_with_no_hub() -> Resul
     Ok(())
 }
 
+/// A kubeconfig with the shipped account's credentials.
+fn as_account(kubernetes: &Kubernetes) -> Result<(tempfile::TempDir, PathBuf), KitError> {
+    let token = kubernetes.kubectl(&["create", "token", "farshore-agent", "--namespace=farshore"])?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("the kit has written it");
+    assert!(admin.contains("kit-admin"), "{admin}");
+    std::fs::write(&kubeconfig, admin.replace("kit-admin", token.trim())).expect("the file can be written");
+    Ok((folder, kubeconfig))
+}
+
 #[tokio::test]
 async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agent_works_and_tells()
 -> Result<(), KitError> {
@@ -444,13 +459,7 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
         "--clusterrole=config-maps",
         account,
     ])?;
-    let token = kubernetes.kubectl(&["create", "token", "farshore-agent", "--namespace=farshore"])?;
-    let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
-    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("the kit has written it");
-    assert!(admin.contains("kit-admin"), "{admin}");
-    std::fs::write(&kubeconfig, admin.replace("kit-admin", token.trim())).expect("the file can be written");
-
+    let (_folder, kubeconfig) = as_account(&kubernetes)?;
     let world = World::on_disk("limited", &[("a.yaml", &config_map("a", "1"))]).await?;
     let site = world.fleet.site("limited", &world.hub.address(), Target::Kubernetes(kubeconfig))?;
     let mut site = site.option("--sweep=1h").option("--leader-elect=farshore/limited");

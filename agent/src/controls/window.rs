@@ -230,7 +230,7 @@ mod tests {
         let late = windows(&["Fri 22:00-04:00"]);
         assert_eq!(seen(&late, "2026-11-21T03:59:00Z"), (true, "2026-11-21T04:00:00Z".to_owned()));
         assert_eq!(seen(&late, "2026-11-20T03:00:00Z"), (false, "2026-11-20T22:00:00Z".to_owned()));
-        assert_eq!(seen(&windows(&["00:00-24:00"]), "2026-11-21T12:00:00Z").0, true);
+        assert!(seen(&windows(&["00:00-24:00"]), "2026-11-21T12:00:00Z").0);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl<T: Target> Guarded<T> {
     }
 
     /// Reads an object that looks changed, and says what to do about it. Without the manifest that was
-    /// applied nothing can be compared, and it is put back.
+    /// applied nothing can be compared, and the policy decides alone.
     ///
     /// # Errors
     /// What the target says.
@@ -105,8 +105,11 @@ impl<T: Target> Guarded<T> {
             return Ok(self.answer(&item.key, None, String::new(), vec![]));
         };
         let Whole { sighting, body } = whole;
-        let Some(manifest) = manifest else { return Ok(Judged::PutBack) };
         let key = &item.key;
+        // Nobody can say what changed.
+        let Some(manifest) = manifest else {
+            return Ok(self.answer(key, Some(sighting), String::new(), vec![]));
+        };
         let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
         let examined = examine(&manifest.body, &body, &exceptions);
         Ok(match examined.found {

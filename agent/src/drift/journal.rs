@@ -1,6 +1,6 @@
 //! What is told of drift, per service and bounded. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::names::Name;
 use farshore_shared::wire::{DriftAction, ObjectDrift, UnixSeconds};
@@ -67,6 +67,14 @@ impl Journal {
     pub fn is_told(&self, service: &Name, object: &str) -> bool {
         let stands = |known: &ObjectDrift| known.object == object && known.action != DriftAction::Corrected;
         self.services.get(service).is_some_and(|page| page.drift.iter().any(stands))
+    }
+
+    /// These objects are all that a service has: what is told of others as standing is not so any more.
+    pub fn only(&mut self, service: &Name, objects: &BTreeSet<String>) {
+        if let Some(page) = self.services.get_mut(service) {
+            let is_there = |known: &ObjectDrift| objects.contains(&known.object);
+            page.drift.retain(|known| is_there(known) || known.action == DriftAction::Corrected);
+        }
     }
 
     /// Everything of a service is as it shall be.

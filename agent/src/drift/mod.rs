@@ -198,6 +198,10 @@ impl State {
     /// Replaces what is known to be in place of a service.
     pub fn replace(&mut self, service: &Name, inventory: &Inventory) {
         self.memory.replace(service, inventory);
+        if self.journal.is_standing(service) {
+            let objects = inventory.items.iter().map(|item| item.key.to_string()).collect();
+            self.journal.only(service, &objects);
+        }
         if inventory.items.is_empty() {
             self.kinds.remove(service);
         } else {

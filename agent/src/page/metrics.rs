@@ -12,6 +12,13 @@ const HEALTHS: [Health; 6] =
 #[must_use]
 pub fn text(view: &View) -> String {
     let mut out = Metrics::default();
+    services(&mut out, view);
+    others(&mut out, view);
+    controls(&mut out, view);
+    out.0
+}
+
+fn services(out: &mut Metrics, view: &View) {
     let services = || view.services.iter();
     out.head("farshore_agent_services", "gauge", "Services by health.");
     for health in HEALTHS {
@@ -32,6 +39,9 @@ pub fn text(view: &View) -> String {
     let repairs = sum(&|service| service.status.repairs);
     out.head("farshore_agent_repairs_total", "counter", "Objects that were put back since the agent began.");
     out.value("farshore_agent_repairs_total", repairs);
+}
+
+fn others(out: &mut Metrics, view: &View) {
     let reached = u64::from(view.target.reached == Some(true));
     out.gauge("farshore_agent_target_reached", "Whether the target answered at the last look.", reached);
     out.gauge(
@@ -55,6 +65,9 @@ pub fn text(view: &View) -> String {
         view.reports_waiting as u64,
     );
     out.gauge("farshore_agent_alarms", "What a person should look at.", view.alarms.len() as u64);
+}
+
+fn controls(out: &mut Metrics, view: &View) {
     let controls = &view.controls;
     out.gauge("farshore_agent_paused", "Whether everything is paused.", controls.paused.is_some().into());
     out.gauge(
@@ -68,7 +81,6 @@ pub fn text(view: &View) -> String {
         "Whether no new revision may begin, by a hold or outside of the windows.",
         held.into(),
     );
-    out.0
 }
 
 #[derive(Default)]

@@ -84,9 +84,9 @@ impl<T: Target> Reconciler<T> {
     }
 
     /// A service is gone.
-    pub(super) fn forget(&mut self, service: &Name) {
+    pub(super) fn forget(&self, service: &Name) {
         self.shared.state().forget(service);
-        self.rollouts.forget(&self.store, service);
+        self.common().rollouts.forget(&self.store, service);
         if let Err(error) = self.store.renders().remove(service) {
             warn!(%service, error = %chain(&error), "a render of a service that is gone stays on disk");
         }

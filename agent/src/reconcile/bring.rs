@@ -44,7 +44,7 @@ impl<T: Target> Reconciler<T> {
 
     /// Applies and removes, as far as the health of earlier waves allows while the service is under way.
     pub(super) async fn bring(
-        &mut self,
+        &self,
         guard: &Guarded<T>,
         enforce: &Enforce,
         ready: Ready,
@@ -54,11 +54,12 @@ impl<T: Target> Reconciler<T> {
         let Ready { mut desired, seats, hooks, failures, mistakes } = ready;
         // What a damaged part of it listed is not listed any more, and so is never deleted.
         let mut inventory = self.store.salvage(&entry.name)?;
-        desired.claimed = self.claims.of_others(&entry.name, &leaving(&inventory, &desired));
+        desired.claimed = self.common().claims.of_others(&entry.name, &leaving(&inventory, &desired));
         let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
         let ledger = Inventories { store: &self.store, service: &entry.name };
         let logs = Logs { store: &self.store, service: &entry.name };
-        let mut course = is_under_way.then(|| self.rollouts.course(entry, *revision, &logs));
+        let mut way = is_under_way.then(|| self.common().rollouts.set_out(&entry.name, *revision));
+        let mut course = way.as_mut().map(|way| way.course(entry, &logs));
         if let Some(course) = &mut course {
             (course.seats, course.hooks) = (seats, hooks);
             let failed = failures.iter().map(|error| (error.key.to_string(), error.message.clone()));
@@ -67,6 +68,9 @@ impl<T: Target> Reconciler<T> {
         }
         let brought = apply::enforce(guard, &owner, desired, &mut inventory, &ledger, course.as_mut()).await;
         let verdict = course.and_then(|course| course.verdict);
+        if let Some(way) = way {
+            self.common().rollouts.come_back(&entry.name, way);
+        }
         self.shared.state().replace(&entry.name, &inventory);
         let outcome = brought?;
         self.note_claims(&entry.name, &inventory, &outcome);
@@ -75,7 +79,7 @@ impl<T: Target> Reconciler<T> {
 
     /// Says how far a service is on its way, and gives its revision up where that is wanted.
     pub(super) fn conclude(
-        &mut self,
+        &self,
         enforce: &Enforce,
         verdict: Option<Verdict>,
         can_go_back: bool,
@@ -89,7 +93,7 @@ impl<T: Target> Reconciler<T> {
             status.state = ServiceState::Failed;
             status.failed_revision = Some(failed.clone());
         }
-        status.checks = self.rollouts.checks(&entry.name, *revision, instead_of.is_some());
+        status.checks = self.common().rollouts.checks(&entry.name, *revision, instead_of.is_some());
         let Some(Verdict::Failed(progress)) = verdict else { return };
         if entry.on_failure != OnFailure::Revert {
             return;
@@ -98,15 +102,16 @@ impl<T: Target> Reconciler<T> {
             status.message = short(&format!("{}; nothing was healthy here before", status.message));
             return;
         }
-        if self.rollouts.is_given_up(&entry.name, *revision) {
+        if self.common().rollouts.is_given_up(&entry.name, *revision) {
             status.message = short(&format!("{}; what was healthy before is not here", status.message));
             return;
         }
         let why = short(&format!("{}: {}", progress.object, progress.why));
         let failed = FailedRevision { commit: entry.revision.commit.clone(), why, at: clock::now() };
         warn!(service = %entry.name, commit = %failed.commit, "the revision is given up: {}", failed.why);
-        match self.rollouts.give_up(&self.store, &entry.name, *revision, failed) {
-            Ok(()) => self.again = true,
+        let mut common = self.common();
+        match common.rollouts.give_up(&self.store, &entry.name, *revision, failed) {
+            Ok(()) => common.again = true,
             // Without a record a reboot would try it again: first the record, then the way back.
             Err(error) => status.message = short(&chain(&error)),
         }

@@ -72,7 +72,7 @@ impl<T: Target> Reconciler<T> {
     }
 
     /// What becomes of a service with what somebody at the site has stopped.
-    pub(super) fn controlled(&mut self, holding: &Holding<'_>, work: Work) -> Course {
+    pub(super) fn controlled(&self, holding: &Holding<'_>, work: Work) -> Course {
         let Ok(name) = work.name().parse::<Name>() else { return Course::Free(work) };
         match self.stopped.controls.verdict(&self.stopped.windows, &name, clock::now()) {
             Verdict::Free => Course::Free(work),
@@ -81,7 +81,7 @@ impl<T: Target> Reconciler<T> {
         }
     }
 
-    fn nothing_new(&mut self, holding: &Holding<'_>, work: Work, name: &Name, why: &str) -> Course {
+    fn nothing_new(&self, holding: &Holding<'_>, work: Work, name: &Name, why: &str) -> Course {
         let healthy = holding.healthy.get(name).map(|healthy| healthy.revision);
         let inventory = self.store.inventory(name).ok().and_then(Found::good).unwrap_or_default();
         let is_in_place =
@@ -112,8 +112,8 @@ impl<T: Target> Reconciler<T> {
     }
 
     /// A service about which nothing is done: it stays as it was seen last.
-    fn left(&mut self, holding: &Holding<'_>, name: &Name, why: &str) -> Course {
-        self.rollouts.halt(name);
+    fn left(&self, holding: &Holding<'_>, name: &Name, why: &str) -> Course {
+        self.common().rollouts.halt(name);
         let mut status = self.last.get(name).cloned().unwrap_or_else(|| {
             let inventory = self.store.inventory(name).ok().and_then(Found::good).unwrap_or_default();
             let in_place = inventory.items.iter().filter(|item| item.applied.is_some()).count();

@@ -9,15 +9,17 @@ use std::time::UNIX_EPOCH;
 use farshore_shared::digest::Digest;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{Renderer, ServiceEntry};
+use farshore_shared::wire::{Artifact, Renderer, ServiceEntry};
 use tracing::warn;
 
+use super::Reconciler;
 use crate::apply::Outcome;
-use crate::object::{BadManifest, Manifest};
+use crate::object::{BadManifest, Manifest, Owner};
 use crate::plan::{Completeness, Inventory};
-use crate::render::{Site, Tools};
-use crate::store::{Found, Made, Store};
-use crate::target::{Live, ObjectError};
+use crate::render::{self, Limits, Site, Tools};
+use crate::store::{Content, Found, Made, Store};
+use crate::target::{Live, ObjectError, Target};
+use crate::terms::Terms;
 
 /// What a service rendered to.
 pub(super) struct Rendered {
@@ -34,6 +36,65 @@ impl Rendered {
             Completeness::Partial
         }
     }
+}
+
+impl<T: Target> Reconciler<T> {
+    /// Renders, unless that has been done from just this and everything found its place.
+    pub(super) async fn render(
+        &self,
+        entry: &ServiceEntry,
+        revision: Digest,
+        site: &Site,
+    ) -> Result<Rendered, String> {
+        let inputs = inputs(entry, site, &self.tools);
+        if made(&self.store, &entry.name, revision, inputs).is_some()
+            && let Some(mut manifests) = kept(&self.store, &entry.name).await
+        {
+            for manifest in &mut manifests {
+                manifest.terms = Terms::of(manifest, entry.apply, entry.prune);
+            }
+            return Ok(Rendered { manifests, failures: vec![], mistakes: vec![] });
+        }
+        let content = unpacked(self.store.content(), &entry.artifact).await?;
+        let out = render::render(entry, &content, site, &self.tools).await.map_err(|error| chain(&error))?;
+        let located = self.target.locate(out.manifests, entry.namespace.as_deref()).await;
+        let owner = Owner { cluster: self.cluster.clone(), service: entry.name.clone() };
+        let (mut manifests, mut failures) = (vec![], vec![]);
+        for manifest in located {
+            match manifest {
+                Ok(mut manifest) => {
+                    manifest.mark(&owner);
+                    manifest.terms = Terms::of(&manifest, entry.apply, entry.prune);
+                    manifests.push(manifest);
+                }
+                Err(error) => failures.push(error),
+            }
+        }
+        let mut rendered = Rendered { manifests, failures, mistakes: out.mistakes };
+        if rendered.completeness() == Completeness::Complete {
+            let made = Made { revision, inputs, count: rendered.manifests.len() };
+            let manifests = std::mem::take(&mut rendered.manifests);
+            rendered.manifests = keep(&self.store, &entry.name, made, manifests).await;
+        }
+        Ok(rendered)
+    }
+}
+
+/// An artifact's files. One that is corrupt on disk is set aside, so that it is fetched again.
+async fn unpacked(content: Content, artifact: &Artifact) -> Result<render::Content, String> {
+    let artifact = artifact.clone();
+    let read = move || match content.get(artifact.digest).map_err(|error| chain(&error))? {
+        Found::Good(blob) => {
+            render::unpack(&blob, &artifact, &Limits::default()).map_err(|error| chain(&error))
+        }
+        Found::Absent => Err("its content is not here".to_owned()),
+        Found::Corrupt(why) => {
+            content.set_aside(artifact.digest).map_err(|error| chain(&error))?;
+            Err(format!("its content is corrupt and is fetched again: {why}"))
+        }
+    };
+    // Large ones take long: the hub and the API are heard meanwhile.
+    tokio::task::spawn_blocking(read).await.map_err(|error| chain(&error))?
 }
 
 /// Everything but the signed revision that decides what a service renders to: the site, this program,

@@ -38,6 +38,34 @@ impl Logbook for Logs<'_> {
     }
 }
 
+/// A service on its way to a revision.
+pub(super) struct Way {
+    record: Record,
+    watch: Watch,
+    judges: Judges,
+}
+
+impl Way {
+    /// What is to be seen on it now.
+    pub(super) fn course<'a>(&'a mut self, entry: &'a ServiceEntry, logs: &'a Logs<'a>) -> Course<'a> {
+        let patience = Duration::from_secs(entry.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT));
+        let (rules, on_failure) = (entry.health.as_slice(), entry.on_failure);
+        let policy = Policy { rules, judges: &self.judges, patience, on_failure };
+        let now = Now { instant: Instant::now(), at: clock::now() };
+        Course {
+            seats: vec![],
+            hooks: vec![],
+            blemishes: vec![],
+            policy,
+            watch: &mut self.watch,
+            record: &mut self.record,
+            logbook: logs,
+            now,
+            verdict: None,
+        }
+    }
+}
+
 impl Rollouts {
     /// Reads what is on disk, once, and hears what somebody at the site asks. Gives alarms.
     pub(super) fn refresh(&mut self, store: &Store) -> Result<Vec<String>, StoreError> {
@@ -107,37 +135,20 @@ impl Rollouts {
         told.map(Record::checks).unwrap_or_default()
     }
 
-    /// The way of a service to a revision. What belongs to another revision is forgotten.
-    pub(super) fn course<'a>(
-        &'a mut self,
-        entry: &'a ServiceEntry,
-        revision: Digest,
-        logs: &'a Logs<'a>,
-    ) -> Course<'a> {
-        let records = self.records.get_or_insert_default();
-        let record = records.entry(entry.name.clone()).or_insert_with(|| Record::new(revision));
-        if record.revision != revision {
-            *record = Record::new(revision);
-        }
-        let watch = self.watches.entry(entry.name.clone()).or_insert_with(|| Watch::new(revision));
-        if watch.revision() != revision {
-            *watch = Watch::new(revision);
-        }
-        let patience = Duration::from_secs(entry.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT));
-        let (rules, on_failure) = (entry.health.as_slice(), entry.on_failure);
-        let policy = Policy { rules, judges: &self.judges, patience, on_failure };
-        let now = Now { instant: Instant::now(), at: clock::now() };
-        Course {
-            seats: vec![],
-            hooks: vec![],
-            blemishes: vec![],
-            policy,
-            watch,
-            record,
-            logbook: logs,
-            now,
-            verdict: None,
-        }
+    /// The way of a service to a revision, for whoever works on it. What belongs to another revision is forgotten.
+    pub(super) fn set_out(&mut self, service: &Name, revision: Digest) -> Way {
+        let record = self.records.iter().find_map(|records| records.get(service));
+        let record = record.filter(|record| record.revision == revision).cloned();
+        let watch = self.watches.remove(service).filter(|watch| watch.revision() == revision);
+        let (record, watch) = (record.unwrap_or_else(|| Record::new(revision)), watch);
+        Way { record, watch: watch.unwrap_or_else(|| Watch::new(revision)), judges: self.judges.clone() }
+    }
+
+    /// How far a service has come on its way.
+    pub(super) fn come_back(&mut self, service: &Name, way: Way) {
+        let Way { record, watch, .. } = way;
+        self.records.get_or_insert_default().insert(service.clone(), record);
+        self.watches.insert(service.clone(), watch);
     }
 
     /// Whether a revision was given up.

@@ -4,8 +4,14 @@ mod moves;
 mod rollouts;
 
 use std::fs;
+use std::time::Duration;
 
-use farshore_shared::wire::{ApplyPolicy, DriftRule, Group, OnFailure, PruneBudget, Renderer, Revision};
+use farshore_chaos::kit::wait_for;
+use farshore_shared::digest::Digest;
+use farshore_shared::wire::{
+    ApplyPolicy, Artifact, DriftRule, Group, OnFailure, PruneBudget, Renderer, Revision, ServiceEntry,
+    ServiceState,
+};
 
 use super::*;
 use crate::target::memory::Memory;
@@ -131,6 +137,32 @@ async fn a_corrupt_inventory_deletes_nothing() {
     fs::write(case.temp.path().join("inventory/web.json"), "x").expect("damaged");
     pass(&mut reconciler, &case.orders(&case.entry("2", &config_map("a")))).await;
     assert_eq!(case.target.names(), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_service_whose_objects_take_long_keeps_no_other_waiting_but_those_that_depend_on_it() {
+    let case = Case::new();
+    let named =
+        |name: &str, entry: ServiceEntry| ServiceEntry { name: name.parse().expect("a name"), ..entry };
+    let slow = named("a-slow", case.entry("1", &config_map("slow")));
+    let quick = named("b-quick", case.entry("2", &config_map("quick")));
+    let mut waits = named("c-waits", case.entry("3", &config_map("waits")));
+    waits.depends_on = vec![slow.name.clone()];
+    let orders = case.orders_of(&[&slow, &quick, &waits]);
+    case.target.inner().stuck.insert("slow".to_owned());
+    let mut reconciler = case.reconciler();
+    let others = async {
+        let there = wait_for("the quick one", Duration::from_secs(20), async || match case.target.names() {
+            names if names == ["quick"] => Ok(()),
+            names => Err(format!("there are {names:?}")),
+        });
+        there.await.expect("it does not wait");
+        case.target.inner().stuck.clear();
+    };
+    let (pass, ()) = tokio::join!(reconciler.pass(&orders), others);
+    let states: Vec<_> = pass.expect("a pass").services.iter().map(|service| service.state).collect();
+    assert_eq!(states, [ServiceState::Applied; 3]);
+    assert_eq!(case.target.names(), ["quick", "slow", "waits"]);
 }
 
 #[tokio::test]

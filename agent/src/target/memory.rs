@@ -27,6 +27,8 @@ pub(crate) struct Memory {
 pub(crate) struct Inner {
     /// The objects, with the number of their life.
     pub(crate) objects: BTreeMap<ObjectKey, (u64, Value)>,
+    /// Names of objects whose apply is not answered as long as they are here.
+    pub(crate) stuck: BTreeSet<String>,
     /// Names of objects that can neither be applied nor deleted.
     pub(crate) refused: BTreeSet<String>,
     /// What controllers say of objects, by name.
@@ -145,6 +147,9 @@ impl Target for Memory {
 
     async fn apply(&self, _owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
         yield_now().await;
+        while self.inner().stuck.contains(&manifest.key.name) {
+            yield_now().await;
+        }
         let applied = {
             let mut inner = self.inner();
             inner.admit(&manifest.key)?;

@@ -57,3 +57,29 @@ impl SiteControls {
         *self == Self::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_stopped_reads_back_and_what_is_not_takes_no_room() {
+        assert_eq!(serde_json::to_value(SiteControls::default()).expect("it is written"), json!({}));
+        let stop = Stop { since: 1, until: Some(2), reason: "tills are counted".into() };
+        let controls = SiteControls {
+            paused: Some(Stop { until: None, reason: String::new(), ..stop.clone() }),
+            paused_services: BTreeMap::from([("web".parse().expect("a name"), stop.clone())]),
+            hold: Some(stop),
+            window: Some(WindowState { open: false, changes: Some(9) }),
+        };
+        let written = serde_json::to_value(&controls).expect("it is written");
+        let stop = json!({"since": 1, "until": 2, "reason": "tills are counted"});
+        let wanted = json!({"paused": {"since": 1}, "pausedServices": {"web": stop}, "hold": stop,
+            "window": {"open": false, "changes": 9}});
+        assert_eq!(written, wanted);
+        assert_eq!(serde_json::from_value::<SiteControls>(written).expect("it is read"), controls);
+        let newer = serde_json::from_value::<SiteControls>(json!({"frozen": true})).expect("it is read");
+        assert!(newer.is_empty(), "a field from the future is ignored");
+    }
+}

@@ -122,6 +122,33 @@ async fn a_service_that_wants_to_be_told_is_told_and_one_that_does_not_care_is_n
 }
 
 #[tokio::test]
+async fn what_has_left_the_service_is_told_of_no_more() {
+    let alert = rule(DriftPolicy::Alert);
+    let mut mended = Mended::with(alert.clone(), &(config_map("a") + &config_map("b"))).await;
+    mended.meddle("theirs");
+    mended.until_looks(1).await;
+    assert_eq!(mended.pass().await.drift.len(), 1);
+    let entry = ServiceEntry { drift: alert, ..mended.case.entry("2", &config_map("b")) };
+    mended.orders = mended.case.orders(&entry);
+    assert_eq!(mended.pass().await.drift, []);
+    assert_eq!(mended.case.target.names(), ["b"]);
+}
+
+#[tokio::test]
+async fn a_service_with_a_document_that_is_no_manifest_is_told_of_drift_as_its_policy_says() {
+    let text = config_map("a") + "kind: Nameless\napiVersion: v1\n";
+    let case = Case::new();
+    let entry = ServiceEntry { drift: rule(DriftPolicy::Alert), ..case.entry("1", &text) };
+    let orders = case.orders(&entry);
+    let mut reconciler = case.reconciler();
+    assert_eq!(pass(&mut reconciler, &orders).await.state, ServiceState::Failed);
+    case.target.meddle("a", "theirs");
+    let status = pass(&mut reconciler, &orders).await;
+    assert_eq!(case.target.value("a").as_deref(), Some("theirs"));
+    assert_eq!(actions(&status.drift), [(DriftAction::Reported, "ConfigMap shop/a")]);
+}
+
+#[tokio::test]
 async fn a_new_revision_is_applied_whatever_the_policy_and_a_new_policy_is_heard() {
     let mut mended = Mended::with(rule(DriftPolicy::Ignore), &config_map("a")).await;
     mended.case.target.meddle("a", "theirs");
