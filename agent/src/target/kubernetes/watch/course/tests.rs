@@ -226,7 +226,7 @@ async fn who_may_not_watch_is_told_which_rule_is_missing() {
     let coverage = async {
         loop {
             match api.watches.coverage() {
-                Coverage { blind, watched: 0 } if !blind.is_empty() => return blind,
+                Coverage { blind, watched: 0, .. } if !blind.is_empty() => return blind,
                 _ => tokio::task::yield_now().await,
             }
         }
