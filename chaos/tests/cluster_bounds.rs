@@ -276,7 +276,7 @@ async fn what_somebody_else_owns_fails_alone_until_the_service_says_to_take_it()
 
 /// What is published for agents, by its file.
 fn published(file: &str) -> String {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/agent");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kubernetes");
     std::fs::read_to_string(folder.join(file)).expect("it is published")
 }
 

@@ -433,7 +433,7 @@ async fn a_page_on_the_site_s_own_machine_shows_how_it_is_with_no_hub() -> Resul
 
 /// A kubeconfig with the shipped account's credentials.
 fn as_account(kubernetes: &Kubernetes) -> Result<(tempfile::TempDir, PathBuf), KitError> {
-    let token = kubernetes.kubectl(&["create", "token", "farshore-agent", "--namespace=farshore"])?;
+    let token = kubernetes.kubectl(&["create", "token", "agent", "--namespace=farshore"])?;
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
     let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("the kit has written it");
@@ -450,8 +450,14 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
     kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/farshoreservices.farshore.dev"])?;
     kubernetes.kubectl(&["apply", "--filename", AGENT])?;
     let verbs = "--verb=get,list,watch,create,patch,delete";
-    kubernetes.kubectl(&["create", "clusterrole", "config-maps", verbs, "--resource=configmaps"])?;
-    let account = "--serviceaccount=farshore:farshore-agent";
+    kubernetes.kubectl(&[
+        "create",
+        "clusterrole",
+        "config-maps",
+        verbs,
+        "--resource=configmaps,namespaces",
+    ])?;
+    let account = "--serviceaccount=farshore:agent";
     kubernetes.kubectl(&[
         "create",
         "clusterrolebinding",
