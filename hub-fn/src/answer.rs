@@ -1,6 +1,7 @@
 //! What a handler answers: a response, or a refusal that says what is wrong.
 
 mod kept;
+mod pieces;
 
 use std::error::Error;
 use std::pin::Pin;
@@ -24,6 +25,7 @@ use crate::objects::{Content, ObjectsError};
 use crate::request_id::RequestId;
 use crate::view::ViewError;
 use kept::Kept;
+use pieces::Pieces;
 
 /// The body of a response: bytes, mostly none, or a stream.
 #[derive(Debug)]
@@ -82,6 +84,8 @@ impl<B> RequestBody for B where
 /// How long a request's body may take to arrive: that of a site, which has shown its pass, and that of anybody.
 const BODY_TIME: Duration = Duration::from_secs(30);
 pub(crate) const STRANGER_TIME: Duration = Duration::from_secs(10);
+/// A body in memory of no more bytes is left to its connection, which may buffer as much of any other.
+const SMALL: usize = 64 << 10;
 
 /// A request that is not answered as it was meant.
 #[derive(Debug)]
@@ -198,13 +202,16 @@ pub fn streamed(content: Content) -> Body {
 }
 
 /// A response that keeps something until its body is sent, or given up because it has made no progress for
-/// this long.
+/// this long. A small one in memory keeps nothing.
 #[must_use]
 pub fn keeping<T: Send + 'static>(response: Response<Body>, kept: T, stalled: Duration) -> Response<Body> {
-    response.map(|body| match body {
-        // What is in memory is sent as fast as the peer reads; its place is free again.
-        full @ Body::Full(_) => full,
-        Body::Stream(stream) => Body::Stream(Kept::new(stream, kept, stalled).boxed_unsync()),
+    response.map(|body| {
+        let stream = match body {
+            Body::Stream(stream) => stream,
+            Body::Full(Some(bytes)) if bytes.len() > SMALL => Pieces(bytes).boxed_unsync(),
+            small @ Body::Full(_) => return small,
+        };
+        Body::Stream(Kept::new(stream, kept, stalled).boxed_unsync())
     })
 }
 

@@ -16,7 +16,7 @@ use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use super::Hub;
-use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full};
+use crate::answer::{Answer, Body, Refusal, accepts_zstd, empty, full, keeping};
 use crate::auth::{self, Denied, Shown};
 use crate::directory::Heard;
 use crate::load::Class;
@@ -46,8 +46,8 @@ fn steady_within<B>(hub: &Hub, request: &Request<B>, age: Duration) -> Option<Re
 /// Answers a poll.
 ///
 /// # Errors
-/// `401` for a pass that is not accepted, `503` while nothing is published for the cluster or the
-/// record does not answer.
+/// `401` for a pass that is not accepted, `429` when the cluster asks too often or for too many documents at once,
+/// `503` while nothing is published for the cluster or the record does not answer.
 pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
     let now = now();
     let caller = match hub.gate.admit(request.headers(), now).await {
@@ -82,12 +82,18 @@ pub async fn get<B>(hub: &Hub, request: &Request<B>) -> Answer {
             let message = "the record is behind what was published for this cluster";
             Err(Refusal::later(message, Duration::from_secs(5)))
         }
-        Some(held) => documents(hub, request, cluster, Some(&held)).await,
-        None => {
-            let _place = hub.load.enter(Class::Documents).await?;
-            documents(hub, request, cluster, None).await
-        }
+        held => bring(hub, request, cluster, held.as_ref()).await,
     }
+}
+
+/// Sends documents, which lie in memory until they are sent: a few at once to one cluster, whatever it says to hold,
+/// and given up when nobody reads them.
+async fn bring<B>(hub: &Hub, request: &Request<B>, cluster: &Name, held: Option<&DesiredTag>) -> Answer {
+    let own = hub.load.one_of_few_documents(cluster)?;
+    let class = held.map_or(Class::Documents, |_| Class::Poll);
+    let place = hub.load.enter(class).await?;
+    let sent = documents(hub, request, cluster, held).await?;
+    Ok(keeping(sent, (own, place), hub.load.stalled()))
 }
 
 impl Offer {

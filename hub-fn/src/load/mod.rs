@@ -49,6 +49,8 @@ const HOOKS: Rate = Rate { per_second: 20, burst: 100 };
 /// Artifacts and reports of one cluster at once: an agent fetches two at a time, and those of a connection that was
 /// lost are not given up at once.
 const OF_A_CLUSTER: usize = 8;
+/// Answers with documents to one cluster at once, beside those: an agent asks for one at a time.
+const DOCUMENTS_OF_A_CLUSTER: usize = 4;
 /// Requests to enrol whose bodies arrive in this moment.
 const ARRIVING: usize = 1024;
 
@@ -84,7 +86,7 @@ pub struct Limits {
     pub cluster: u32,
     /// Artifacts that are sent at once.
     pub artifacts: usize,
-    /// How long an artifact may make no progress.
+    /// How long an artifact, or a large document, may make no progress.
     pub stalled: Duration,
 }
 
@@ -110,6 +112,7 @@ pub struct Load {
     tokens: Buckets,
     hooks: Buckets,
     few: Arc<Few>,
+    few_documents: Arc<Few>,
     arriving: Places,
     documents: Places,
     artifacts: Places,
@@ -134,6 +137,7 @@ impl Load {
             tokens: Buckets::new(ENROL_TOKEN, 1024),
             hooks: Buckets::new(HOOKS, 1),
             few: Few::new(OF_A_CLUSTER),
+            few_documents: Few::new(DOCUMENTS_OF_A_CLUSTER),
             arriving: Places::new(ARRIVING, 0),
             documents: Places::new(256, 4096),
             artifacts: Places::new(limits.artifacts, 4 * limits.artifacts),
@@ -218,7 +222,20 @@ impl Load {
         self.few.enter(cluster).ok_or_else(|| Refusal::too_many(message(), AGAIN))
     }
 
-    /// How long an artifact may make no progress.
+    /// Takes on a poll of a cluster that brings documents, beside its others.
+    ///
+    /// # Errors
+    /// `429`, with a time to come back.
+    pub fn one_of_few_documents(&self, cluster: &Name) -> Result<OneOfFew, Refusal> {
+        let message = || {
+            format!(
+                "too many polls of one cluster that bring documents at once (limit {DOCUMENTS_OF_A_CLUSTER})"
+            )
+        };
+        self.few_documents.enter(cluster).ok_or_else(|| Refusal::too_many(message(), AGAIN))
+    }
+
+    /// How long an artifact, or a large document, may make no progress.
     #[must_use]
     pub fn stalled(&self) -> Duration {
         self.limits.stalled

@@ -15,7 +15,7 @@ use farshore_shared::clock::now;
 use farshore_shared::wire::{HOLDS_HEADER, PASS_HEADER, POLL_AFTER_HEADER, Woken};
 use futures::StreamExt as _;
 use futures::future::join_all;
-use http::header::{ETAG, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, ETAG, RETRY_AFTER};
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -49,7 +49,10 @@ async fn publish(house: &mut House, service: &str, value: &str) {
     house.world.declare(service, Some(tier), value);
     house.world.commit();
     let report = sync(&mut house.world.publisher(&house.objects, "mirrors").await).await;
-    let sequence = report.published.expect("something changed");
+    until_served(house, report.published.expect("something changed")).await;
+}
+
+async fn until_served(house: &House, sequence: u64) {
     // As old as what a replica remembers may be, the replica has it.
     let view = house.view.clone();
     wait_for("the replica to see it", SOON, async || {
@@ -392,6 +395,40 @@ async fn one_cluster_fetches_a_few_artifacts_at_once_and_leaves_the_rest_to_othe
         if answer.status == StatusCode::OK { Ok(answer) } else { Err(format!("{}", answer.status)) }
     });
     assert!(answer.await.expect("they are").body.len() > 256 << 10);
+}
+
+#[tokio::test]
+async fn documents_that_nobody_reads_are_given_up_and_one_cluster_has_few_of_them() {
+    let stalled = Duration::from_secs(5);
+    let mut house = house_that_sends(256, stalled).await;
+    let values = "x".repeat(200 << 10);
+    let service = crate::world::service("edge", Some("edge"));
+    let service = service
+        .replace("path:", &format!("renderer: {{ template: {{ values: {{ a: {values} }} }} }}, path:"));
+    house.world.fleet.write("fleet/edge.yaml", service).expect("a temporary folder");
+    house.world.commit();
+    let report = sync(&mut house.world.publisher(&house.objects, "mirrors").await).await;
+    until_served(&house, report.published.expect("something changed")).await;
+    let mut client = house.client(Speaks::Http2).await;
+    let whole = client.send(house.request("GET", "/v1/desired"), "").await;
+    assert!(whole.body.len() > 200 << 10, "{}", whole.status);
+    assert_eq!(whole.headers[&CONTENT_LENGTH], whole.body.len().to_string().as_str());
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = client.open(house.request("GET", "/v1/desired")).await;
+        if answer.status() != StatusCode::OK {
+            break answer.status();
+        }
+        unread.push(answer);
+        assert!(unread.len() <= 4, "what one cluster does not read is without a bound");
+    };
+    assert_eq!((refused, unread.len()), (StatusCode::TOO_MANY_REQUESTS, 4));
+    let again = wait_for("what nobody reads to be given up", SOON, async || {
+        let answer = client.again().send(house.request("GET", "/v1/desired"), "").await;
+        if answer.status == StatusCode::OK { Ok(answer) } else { Err(format!("{}", answer.status)) }
+    });
+    assert_eq!(again.await.expect("it is").body.len(), whole.body.len());
+    drop(unread);
 }
 
 /// Opens as many connections with the head of a request and the beginning of its body, which never goes on.
