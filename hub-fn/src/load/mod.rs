@@ -2,6 +2,7 @@
 //!
 //! - [`steering`]: what is asked of sites and what is turned away (pure).
 //! - [`bucket`]: requests per second of one caller.
+//! - [`arrivals`]: bodies of strangers that arrive at once; the one that takes longest makes room for a new one.
 //! - [`places`]: requests of one class at once. They are taken once it is known who asks, and what: no stranger
 //!   holds one with a body that is slow to arrive.
 //! - [`few`]: requests of one cluster at once, of those that take their time.
@@ -17,6 +18,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::{info, warn};
 
+pub mod arrivals;
 pub mod bucket;
 pub mod few;
 pub mod places;
@@ -24,6 +26,7 @@ pub mod steering;
 
 use crate::answer::Refusal;
 use crate::directory::Heard;
+use arrivals::Arrivals;
 use bucket::{Buckets, Rate};
 use few::{Few, OneOfFew};
 use places::Places;
@@ -51,8 +54,6 @@ const HOOKS: Rate = Rate { per_second: 20, burst: 100 };
 const OF_A_CLUSTER: usize = 8;
 /// Answers with documents to one cluster at once, beside those: an agent asks for one at a time.
 const DOCUMENTS_OF_A_CLUSTER: usize = 4;
-/// Requests to enrol whose bodies arrive in this moment.
-const ARRIVING: usize = 1024;
 
 /// The classes of requests, which do not stand in each other's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,12 +89,14 @@ pub struct Limits {
     pub artifacts: usize,
     /// How long an artifact, or a large document, may make no progress.
     pub stalled: Duration,
+    /// Bodies of strangers that arrive at once, of each kind.
+    pub arriving: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let (interval, stalled) = (Duration::from_secs(120), Duration::from_secs(120));
-        Self { polls: 20_000, interval, cluster: 5, artifacts: 256, stalled }
+        Self { polls: 20_000, interval, cluster: 5, artifacts: 256, stalled, arriving: 1024 }
     }
 }
 
@@ -113,7 +116,7 @@ pub struct Load {
     hooks: Buckets,
     few: Arc<Few>,
     few_documents: Arc<Few>,
-    arriving: Places,
+    arriving: Arc<Arrivals>,
     documents: Places,
     artifacts: Places,
     reports: Places,
@@ -138,7 +141,7 @@ impl Load {
             hooks: Buckets::new(HOOKS, 1),
             few: Few::new(OF_A_CLUSTER),
             few_documents: Few::new(DOCUMENTS_OF_A_CLUSTER),
-            arriving: Places::new(ARRIVING, 0),
+            arriving: Arrivals::new(limits.arriving),
             documents: Places::new(256, 4096),
             artifacts: Places::new(limits.artifacts, 4 * limits.artifacts),
             reports: Places::new(512, 4096),
@@ -203,13 +206,13 @@ impl Load {
         places.take().await.map(Some).map_err(busy)
     }
 
-    /// Takes on the body of a stranger's request, which may take its time to arrive: of those there may be more
-    /// than are worked on, and they stand in nobody else's way.
+    /// Takes the body of a stranger's request to enrol, which may take its time to arrive: of those there may be more
+    /// than are worked on. Where they are too many, the one that takes longest is given up.
     ///
     /// # Errors
-    /// `503`, with a time to come back.
-    pub async fn arrive(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.arriving.take().await.map_err(busy)
+    /// Its own, and `503`, with a time to come back.
+    pub async fn arrive<T>(&self, body: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        self.arriving.take(body).await.unwrap_or_else(|given_up| Err(too_slow(given_up)))
     }
 
     /// Takes on an artifact or a report of a cluster, beside its others.
@@ -294,6 +297,10 @@ impl Load {
             shed => warn!(?shed, "load is too high: requests are turned away"),
         }
     }
+}
+
+fn too_slow(_: arrivals::GivenUp) -> Refusal {
+    Refusal::later("body is slow to arrive, and others are on their way", SHED_AFTER)
 }
 
 fn busy(_: places::Busy) -> Refusal {

@@ -447,6 +447,41 @@ async fn begin(
     open
 }
 
+/// A house that lets so few bodies of strangers arrive at once.
+async fn house_of_few_arrivals(arriving: usize) -> House {
+    let load = load::Limits { arriving, ..load::Limits::default() };
+    let limits = Limits { quiet: Duration::from_secs(60), ..Limits::default() };
+    let house = House::taking_on(Door::Public, limits, WakeLimits::default(), load).await;
+    std::fs::write(house.secrets.join("app"), SECRET).expect("a folder of ours");
+    house
+}
+
+/// The status with which a connection is answered on which [`begin`] sent half a request, with time to spare before
+/// bodies are given up because they take too long.
+async fn answered(stream: &mut tokio_rustls::client::TlsStream<tokio::net::TcpStream>) -> String {
+    let mut answer = [0; 12];
+    let read = tokio::time::timeout(Duration::from_secs(5), stream.read_exact(&mut answer)).await;
+    read.expect("an answer in time").expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+async fn enrols(house: &House, client: &mut Client) -> StatusCode {
+    let key = farshore_shared::keys::SigningKey::generate();
+    let claims = crate::world::World::claims("one", "", 1);
+    let asked = serde_json::to_vec(&house.world.request(claims, "new", &key)).expect("JSON");
+    let enrol = Request::builder().method("POST").uri("https://localhost/v1/enroll");
+    client.send(enrol, asked).await.status
+}
+
+#[tokio::test]
+async fn whoever_enrols_slowly_makes_room_for_others_however_many_they_are() {
+    let house = house_of_few_arrivals(4).await;
+    let mut slow = begin(&house, 6, "POST /v1/enroll HTTP/1.1").await;
+    assert_eq!(enrols(&house, &mut house.client(Speaks::Http2).await).await, StatusCode::ACCEPTED);
+    let given_up = join_all(slow.iter_mut().take(2).map(answered)).await;
+    assert_eq!(given_up, ["HTTP/1.1 503"; 2], "those that have been arriving longest");
+}
+
 #[tokio::test]
 async fn bodies_that_are_slow_to_arrive_keep_nobody_from_enrolling_or_telling_of_a_push() {
     let house =
@@ -457,11 +492,7 @@ async fn bodies_that_are_slow_to_arrive_keep_nobody_from_enrolling_or_telling_of
         begin(&house, 40, &format!("POST /v1/hooks/git/app HTTP/1.1\r\nx-gitlab-token: {SECRET}")).await;
     let mut client = house.client(Speaks::Http2).await;
     let began = Instant::now();
-    let key = farshore_shared::keys::SigningKey::generate();
-    let claims = crate::world::World::claims("one", "", 1);
-    let asked = serde_json::to_vec(&house.world.request(claims, "new", &key)).expect("JSON");
-    let enrol = Request::builder().method("POST").uri("https://localhost/v1/enroll");
-    assert_eq!(client.send(enrol, asked).await.status, StatusCode::ACCEPTED);
+    assert_eq!(enrols(&house, &mut client).await, StatusCode::ACCEPTED);
     let answer = client.send(github("app", SECRET, b"{}"), "{}").await;
     assert_eq!(answer.status, StatusCode::ACCEPTED);
     assert!(began.elapsed() < Duration::from_secs(8), "it waited for the slow ones ({:?})", began.elapsed());
