@@ -26,7 +26,7 @@ const ASK_AGAIN: u64 = 1;
 /// # Errors
 /// `400`, `403` with the publisher's reason, `503` while too many wait.
 pub async fn post(hub: &Hub, request: Request<impl RequestBody>) -> Answer {
-    let bytes = hub.load.arrive(body_within(STRANGER_TIME, request, SMALL_LIMIT)).await?;
+    let bytes = hub.load.enrolment(body_within(STRANGER_TIME, request, SMALL_LIMIT)).await?;
     let bad = |message: String| Refusal::of(StatusCode::BAD_REQUEST, message);
     let asked: EnrollRequest = serde_json::from_slice(&bytes)
         .map_err(|error| bad(format!("request to enrol cannot be read: {error}")))?;

@@ -36,12 +36,8 @@ use crate::trace;
 pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Request<B>) -> Answer {
     let bad = |error| Refusal::of(StatusCode::BAD_REQUEST, format!("source: {error}"));
     let source: Name = source.parse().map_err(bad)?;
-    let denied = |why: String| Refusal::of(StatusCode::UNAUTHORIZED, why);
-    let secrets = hub.hooks.secrets(&source).map_err(refusal)?;
-    let proof = Proof::of(request.headers()).map_err(|none| denied(none.to_string()))?;
-    let digest = arrive(request, Checker::new(&secrets, proof)).await?;
-    let digest = digest.ok_or_else(|| denied("signature of the webhook is wrong".to_owned()))?;
-    // Only now: what a stranger sends takes no place, and nothing of what all Git servers may send together.
+    let digest = hub.load.webhook(checked(hub, &source, request)).await?;
+    // Only now: what a stranger sends takes nothing of what all Git servers may send together.
     let _place = hub.load.enter(Class::Hook).await?;
     if hub.hooks.is_new(&source, digest).await {
         trace::hook(source.as_str());
@@ -52,6 +48,21 @@ pub async fn post<B: Body<Data = Bytes>>(hub: &Hub, source: &str, request: Reque
         }
     }
     Ok(json(StatusCode::ACCEPTED, &serde_json::json!({ "state": "the source is looked at" })))
+}
+
+/// The digest of the body of a webhook that a Git server has sent. A token that is wrong is refused before the body
+/// is read.
+async fn checked<B: Body<Data = Bytes>>(
+    hub: &Hub,
+    source: &Name,
+    request: Request<B>,
+) -> Result<Digest, Refusal> {
+    let denied = |why: String| Refusal::of(StatusCode::UNAUTHORIZED, why);
+    let wrong = || denied("signature of the webhook is wrong".to_owned());
+    let secrets = hub.hooks.secrets(source).await.map_err(refusal)?;
+    let proof = Proof::of(request.headers()).map_err(|none| denied(none.to_string()))?;
+    let checker = Checker::new(&secrets, proof).ok_or_else(wrong)?;
+    arrive(request, checker).await?.ok_or_else(wrong)
 }
 
 fn refusal(error: SecretError) -> Refusal {

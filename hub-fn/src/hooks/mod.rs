@@ -78,13 +78,16 @@ impl Hooks {
     }
 
     /// The secrets of a source, each of which is good. They are read anew, so that one that is replaced counts
-    /// at once.
+    /// at once; beside the tasks that answer polls, for a disk may be slow.
     ///
     /// # Errors
     /// [`SecretError`].
-    pub fn secrets(&self, source: &Name) -> Result<Vec<Vec<u8>>, SecretError> {
+    pub async fn secrets(&self, source: &Name) -> Result<Vec<Vec<u8>>, SecretError> {
         let folder = self.secrets.as_deref().ok_or(SecretError::None)?;
-        read_secrets(&folder.join(source.as_str()))
+        let path = folder.join(source.as_str());
+        let reading = path.clone();
+        let read = tokio::task::spawn_blocking(move || read_secrets(&reading)).await;
+        read.unwrap_or_else(|stopped| Err(SecretError::Io { path, source: stopped.into() }))
     }
 
     /// Whether a body with this digest has not come for this source a moment ago.

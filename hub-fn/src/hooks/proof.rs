@@ -60,10 +60,14 @@ fn signature(digits: &[u8]) -> Option<Proof> {
 
 /// Checks a proof while the body arrives, piece by piece.
 pub struct Checker {
-    proof: Proof,
-    keys: Vec<hmac::Key>,
-    running: Vec<hmac::Context>,
+    /// None where what was shown is right whatever the body.
+    signed: Option<Signed>,
     body: Hasher,
+}
+
+struct Signed {
+    signature: [u8; 32],
+    running: Vec<hmac::Context>,
 }
 
 impl std::fmt::Debug for Checker {
@@ -73,23 +77,29 @@ impl std::fmt::Debug for Checker {
 }
 
 impl Checker {
-    /// Checks against any of these secrets.
+    /// Checks against any of these secrets; none if no body can make it right.
     #[must_use]
-    pub fn new(secrets: &[Vec<u8>], proof: Proof) -> Self {
-        let key = |secret: &Vec<u8>| hmac::Key::new(hmac::HMAC_SHA256, secret);
-        let keys: Vec<hmac::Key> = secrets.iter().map(key).collect();
-        let running = match proof {
-            Proof::Signature(_) => keys.iter().map(hmac::Context::with_key).collect(),
-            Proof::Token(_) => Vec::new(),
+    pub fn new(secrets: &[Vec<u8>], proof: Proof) -> Option<Self> {
+        let key = |secret: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let keys = secrets.iter().map(|secret| key(secret));
+        let signed = match proof {
+            Proof::Signature(signature) => {
+                let running = keys.map(|key| hmac::Context::with_key(&key)).collect();
+                Some(Signed { signature, running })
+            }
+            Proof::Token(token) => {
+                // Compared by what it makes as a key: in constant time, whatever its length.
+                let shown = hmac::sign(&key(&token), TOKEN);
+                is_one_of(keys.map(|key| hmac::sign(&key, TOKEN)), shown.as_ref()).then_some(None)?
+            }
         };
-        // The token is compared by what it makes as a key: in constant time, whatever its length.
-        Self { proof, keys, running, body: Hasher::default() }
+        Some(Self { signed, body: Hasher::default() })
     }
 
     /// Takes the next piece of the body.
     pub fn update(&mut self, piece: &[u8]) {
         self.body.update(piece);
-        for context in &mut self.running {
+        for context in self.signed.iter_mut().flat_map(|signed| &mut signed.running) {
             context.update(piece);
         }
     }
@@ -97,21 +107,16 @@ impl Checker {
     /// The digest of the body, if the proof is right.
     #[must_use]
     pub fn finish(self) -> Option<Digest> {
-        let tags: Vec<hmac::Tag> = match &self.proof {
-            Proof::Signature(_) => self.running.into_iter().map(hmac::Context::sign).collect(),
-            Proof::Token(_) => self.keys.iter().map(|key| hmac::sign(key, TOKEN)).collect(),
-        };
-        let shown = match &self.proof {
-            Proof::Signature(bytes) => *bytes,
-            Proof::Token(token) => {
-                let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token), TOKEN);
-                tag.as_ref().try_into().expect("a tag of SHA-256 has 32 bytes")
-            }
-        };
-        // All are compared, so that nobody learns which it was.
-        let right = tags.iter().filter(|tag| verify_slices_are_equal(tag.as_ref(), &shown).is_ok()).count();
-        (right > 0).then(|| self.body.finish())
+        let is_right = self.signed.is_none_or(|Signed { signature, running }| {
+            is_one_of(running.into_iter().map(hmac::Context::sign), &signature)
+        });
+        is_right.then(|| self.body.finish())
     }
+}
+
+/// All are compared, so that nobody learns which it was.
+fn is_one_of(tags: impl Iterator<Item = hmac::Tag>, shown: &[u8]) -> bool {
+    tags.filter(|tag| verify_slices_are_equal(tag.as_ref(), shown).is_ok()).count() > 0
 }
 
 /// What is signed to compare two keys.
@@ -132,7 +137,9 @@ mod tests {
 
     fn check(headers: &HeaderMap, secrets: &[&[u8]], body: &[u8]) -> bool {
         let secrets: Vec<Vec<u8>> = secrets.iter().map(|secret| secret.to_vec()).collect();
-        let mut checker = Checker::new(&secrets, Proof::of(headers).expect("shown"));
+        let Some(mut checker) = Checker::new(&secrets, Proof::of(headers).expect("shown")) else {
+            return false;
+        };
         body.chunks(5).for_each(|piece| checker.update(piece));
         checker.finish().is_some_and(|digest| digest == Digest::of(body))
     }

@@ -116,7 +116,8 @@ pub struct Load {
     hooks: Buckets,
     few: Arc<Few>,
     few_documents: Arc<Few>,
-    arriving: Arc<Arrivals>,
+    enrolments_arriving: Arc<Arrivals>,
+    webhooks_arriving: Arc<Arrivals>,
     documents: Places,
     artifacts: Places,
     reports: Places,
@@ -141,7 +142,8 @@ impl Load {
             hooks: Buckets::new(HOOKS, 1),
             few: Few::new(OF_A_CLUSTER),
             few_documents: Few::new(DOCUMENTS_OF_A_CLUSTER),
-            arriving: Arrivals::new(limits.arriving),
+            enrolments_arriving: Arrivals::new(limits.arriving),
+            webhooks_arriving: Arrivals::new(limits.arriving),
             documents: Places::new(256, 4096),
             artifacts: Places::new(limits.artifacts, 4 * limits.artifacts),
             reports: Places::new(512, 4096),
@@ -211,8 +213,16 @@ impl Load {
     ///
     /// # Errors
     /// Its own, and `503`, with a time to come back.
-    pub async fn arrive<T>(&self, body: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-        self.arriving.take(body).await.unwrap_or_else(|given_up| Err(too_slow(given_up)))
+    pub async fn enrolment<T>(&self, body: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        self.enrolments_arriving.take(body).await.unwrap_or_else(|given_up| Err(too_slow(given_up)))
+    }
+
+    /// The same of a webhook, until it is known whether a Git server has sent it.
+    ///
+    /// # Errors
+    /// Its own, and `503`, with a time to come back.
+    pub async fn webhook<T>(&self, body: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        self.webhooks_arriving.take(body).await.unwrap_or_else(|given_up| Err(too_slow(given_up)))
     }
 
     /// Takes on an artifact or a report of a cluster, beside its others.

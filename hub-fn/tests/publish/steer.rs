@@ -483,6 +483,21 @@ async fn whoever_enrols_slowly_makes_room_for_others_however_many_they_are() {
 }
 
 #[tokio::test]
+async fn webhooks_that_are_slow_to_arrive_make_room_for_others_and_a_wrong_token_is_refused_before_its_body()
+{
+    let house = house_of_few_arrivals(4).await;
+    let mut wrong =
+        begin(&house, 1, "POST /v1/hooks/git/app HTTP/1.1\r\nx-gitlab-token: another secret").await;
+    assert_eq!(answered(&mut wrong[0]).await, "HTTP/1.1 401");
+    let signed = format!("POST /v1/hooks/git/app HTTP/1.1\r\nx-gitea-signature: {}", "0".repeat(64));
+    let mut slow = begin(&house, 6, &signed).await;
+    let given_up = join_all(slow.iter_mut().take(2).map(answered)).await;
+    assert_eq!(given_up, ["HTTP/1.1 503"; 2], "those that have been arriving longest");
+    let mut client = house.client(Speaks::Http2).await;
+    assert_eq!(client.send(github("app", SECRET, b"{}"), "{}").await.status, StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
 async fn bodies_that_are_slow_to_arrive_keep_nobody_from_enrolling_or_telling_of_a_push() {
     let house =
         House::open(Door::Public, Limits { quiet: Duration::from_secs(60), ..Limits::default() }).await;
