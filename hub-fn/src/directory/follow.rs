@@ -71,7 +71,8 @@ impl Progress {
     }
 
     /// Whether a damaged part may be read well yet: a bucket may answer wrongly for a moment. One that stays so
-    /// is passed over, so that it stops nobody; what it said comes with the next snapshot.
+    /// is passed over, so that it stops nobody: what it said counts when a publisher tells it again, or with the
+    /// snapshot that is made of it once it is mended.
     fn waits_for(&mut self, position: u64, failure: &DirectoryError) -> bool {
         match self.damaged {
             Some((known, since)) if known == position => {

@@ -3,7 +3,8 @@
 //!
 //! An entry is handed to a `sink` as it is read; what becomes of it there is no matter of this module. A part of the
 //! log that is damaged is passed over, and the directory is *doubtful*: of who was enrolled or moved in it, rosters and
-//! registrations tell, and of who was removed that there are none. No snapshot is made of what comes behind such a
+//! registrations tell, and of who was removed that there are none. A publisher that finds a part damaged which it had
+//! read before loads the directory anew, so that it doubts as everybody does who begins now. No snapshot is made of what comes behind such a
 //! part: it may be mended yet, and what a snapshot has passed is said by nobody any more.
 //!
 //! # Numbers that were used before
@@ -13,33 +14,34 @@
 //! collected. Who appends looks at the head afterwards and, where that has passed what was appended, takes it back
 //! and decides again; who reads and finds that the head has passed what was not *confirmed* before loads anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farshore_shared::dsse::{Envelope, Signers};
+use farshore_shared::dsse::Envelope;
 use farshore_shared::exit::chain;
-use farshore_shared::keys::SigningKey;
 use farshore_shared::names::Name;
-use farshore_shared::wire::UnixSeconds;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use tracing::{error, info};
 
-use crate::directory::{DirectoryError, Part, Reader, encode_manifest, encode_shard};
-use crate::objects::{Condition, Objects, PutOutcome, Version};
+use crate::directory::{DirectoryError, Part, Reader, encode_manifest};
+use crate::objects::{Condition, PutOutcome, Version};
 use crate::record::{self, DirectoryHead, Entry, LogPart, Manifest, ShardPart, ShardRef};
+
+mod pen;
+
+pub use pen::Pen;
+use pen::parted;
 
 /// How many objects are read or written at once.
 const IN_FLIGHT: usize = 16;
 /// How many parts of the log are asked for at once, once there is one.
 const WINDOW: u64 = 16;
-/// The most bytes of the entries of one part: well below the limit of a reader.
-const PART_BYTES: usize = 2 << 20;
 /// With so many parts since the snapshot, a new one is made.
 const PARTS: u64 = 256;
 /// With so many entries since the snapshot, or an eighth of the fleet, a new one is made.
 const ENTRIES: usize = 20_000;
-/// How long no snapshot is tried after a damaged part was in the way.
+/// How long no snapshot is tried after a part that is damaged or lost was in the way.
 const REST: Duration = Duration::from_secs(600);
 
 /// What entries go into.
@@ -51,7 +53,7 @@ pub type Sink<'a> = &'a mut (dyn FnMut(Entry) + Send);
 pub enum Followed {
     /// Everything that there is was handed over.
     UpToDate,
-    /// What came next is gone: the directory has to be loaded anew.
+    /// What came next is gone, or what was read before has been damaged since: the directory has to be loaded anew.
     Behind,
 }
 
@@ -66,8 +68,8 @@ pub struct Directory {
     snapshot: Option<(DirectoryHead, Version)>,
     /// Entries in the parts since the snapshot.
     entries: usize,
-    /// The last part that was passed over because it was damaged; 0 is none.
-    doubt: u64,
+    /// The parts that were passed over because they were damaged.
+    doubtful: BTreeSet<u64>,
     /// When such a part was in the way of a snapshot.
     refused: Option<Instant>,
 }
@@ -144,7 +146,7 @@ impl Directory {
             for part in parts {
                 match part? {
                     Part::Absent => return Ok(()),
-                    Part::Damaged(_) => self.doubt = self.position + 1,
+                    Part::Damaged(_) => drop(self.doubtful.insert(self.position + 1)),
                     Part::Read(part) => {
                         self.entries += part.entries.len();
                         part.entries.into_iter().for_each(&mut *sink);
@@ -226,34 +228,50 @@ impl Directory {
     /// Whether a part was passed over that no snapshot holds: somebody may have been removed in it.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
-        self.doubt > snapshot_position(&self.snapshot)
+        self.doubtful.last().is_some_and(|position| *position > snapshot_position(&self.snapshot))
     }
 
     /// Makes a new snapshot of the old one and the log since, up to the first part that is damaged: only the shards
-    /// that changed are written. Where another publisher is faster, its snapshot is as good.
+    /// that changed are written. Where another publisher is faster, its snapshot is as good. A part that was damaged
+    /// after this publisher had read it is in doubt from now on: what only it has heard is told by nobody else.
     ///
     /// # Errors
     /// [`DirectoryError`].
-    pub async fn compact(&mut self, pen: &Pen<'_>) -> Result<(), DirectoryError> {
+    pub async fn compact(&mut self, pen: &Pen<'_>) -> Result<Followed, DirectoryError> {
         let reader = pen.reader();
         let after = snapshot_position(&self.snapshot);
-        let (mut newest, mut upto) = (BTreeMap::new(), after);
+        let (mut newest, mut upto, mut followed) = (BTreeMap::new(), after, Followed::UpToDate);
         self.refused = None;
         for position in after + 1..=self.position {
             match part(&reader, position).await? {
                 Part::Read(part) => part.entries.into_iter().for_each(|entry| note(&mut newest, entry)),
                 Part::Damaged(_) => {
                     let key = record::directory_log(position);
-                    error!(%key, "the directory's log is not folded beyond a part that is damaged: restore it, or delete everything under index/");
+                    error!(%key, "the directory's log is not folded beyond a part that is damaged: restore it, or delete everything under index/ while no publisher runs");
+                    self.refused = Some(Instant::now());
+                    if self.doubtful.insert(position) {
+                        followed = Followed::Behind;
+                    }
+                    break;
+                }
+                Part::Absent => {
+                    // Unless another publisher has made a snapshot, and this part was collected.
+                    let stands = reader.head().await?.map_or(0, |(head, _)| head.position);
+                    if stands >= position {
+                        return Ok(Followed::UpToDate);
+                    }
+                    let key = record::directory_log(position);
+                    error!(%key, "the directory's log has lost a part: restore it, or delete everything under index/ while no publisher runs");
                     self.refused = Some(Instant::now());
                     break;
                 }
-                // Another publisher has made a snapshot, and this part was collected.
-                Part::Absent => return Ok(()),
             }
             upto = position;
         }
-        if upto == after { Ok(()) } else { self.write(pen, newest, upto).await }
+        if upto > after {
+            self.write(pen, newest, upto).await?;
+        }
+        Ok(followed)
     }
 
     /// Writes what is newer than the snapshot into a new one.
@@ -329,67 +347,4 @@ async fn part(reader: &Reader<'_>, position: u64) -> Result<Part, DirectoryError
             error!(error = %chain(failure), "a part of the directory's log is passed over");
         }
     })
-}
-
-/// Cuts entries into parts whose size a reader accepts.
-fn parted(entries: &[Entry]) -> Vec<&[Entry]> {
-    let size = |entry: &Entry| serde_json::to_vec(entry).expect("entries have string keys only").len() + 1;
-    let (mut parts, mut start, mut bytes) = (vec![], 0, 0);
-    for (n, entry) in entries.iter().enumerate() {
-        let size = size(entry);
-        if bytes + size > PART_BYTES && n > start {
-            parts.push(&entries[start..n]);
-            (start, bytes) = (n, 0);
-        }
-        bytes += size;
-    }
-    if start < entries.len() {
-        parts.push(&entries[start..]);
-    }
-    parts
-}
-
-/// What it takes to write the directory.
-#[derive(Debug, Clone, Copy)]
-pub struct Pen<'a> {
-    /// Where.
-    pub objects: &'a dyn Objects,
-    /// Who signs.
-    pub director: &'a SigningKey,
-    /// Whose signatures are believed.
-    pub signers: &'a Signers<'a>,
-    /// Given by root.
-    pub epoch: u64,
-    /// The time.
-    pub now: UnixSeconds,
-}
-
-impl Pen<'_> {
-    fn reader(&self) -> Reader<'_> {
-        Reader::new(self.objects, self.signers)
-    }
-
-    async fn rewrite(
-        &self,
-        shard: u16,
-        before: Option<ShardRef>,
-        entries: Vec<Entry>,
-    ) -> Result<ShardRef, DirectoryError> {
-        let mut newest = BTreeMap::new();
-        if let Some(at) = before {
-            let ShardPart(old) = self.reader().shard(shard, &at).await?;
-            newest = old.into_iter().map(|entry| (entry.cluster.clone(), entry)).collect();
-        }
-        entries.into_iter().for_each(|entry| note(&mut newest, entry));
-        let (bytes, reference) = encode_shard(&ShardPart(newest.into_values().collect()));
-        self.create(&record::directory_shard(shard, reference.digest), bytes).await?;
-        Ok(reference)
-    }
-
-    /// Writes an object that its digest names: that it is there already is as good.
-    async fn create(&self, key: &crate::objects::Key, bytes: Bytes) -> Result<(), DirectoryError> {
-        match self.objects.put(key, bytes, Condition::Absent).await? {
-            PutOutcome::Stored(_) | PutOutcome::Conflict => Ok(()),
-        }
-    }
 }

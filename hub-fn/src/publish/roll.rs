@@ -254,8 +254,11 @@ impl Publisher {
             let director = self.trust.director();
             directory.compact(&self.pen(&director, stamp)).await
         };
-        self.directory = Some(directory);
-        Ok(compacted?)
+        // Else it is loaded anew: what was removed in a part that nobody can read any more is told again.
+        if !matches!(compacted, Ok(Followed::Behind)) {
+            self.directory = Some(directory);
+        }
+        compacted.map(|_| ()).map_err(PublishError::from)
     }
 
     pub(super) fn pen<'a>(&'a self, signers: &'a Signers<'a>, stamp: Stamp) -> Pen<'a> {

@@ -286,7 +286,7 @@ impl Scribe {
         entries.iter().cloned().for_each(|entry| note(&mut self.known, entry));
     }
 
-    async fn compact(&mut self) {
+    async fn compact(&mut self) -> Followed {
         let director = self.trust.director();
         let pen = Pen {
             objects: &*self.objects,
@@ -295,7 +295,7 @@ impl Scribe {
             epoch: 1,
             now: NOW,
         };
-        self.directory.compact(&pen).await.expect("a good record");
+        self.directory.compact(&pen).await.expect("a good record")
     }
 
     /// Two rounds: what is unneeded is marked, and deleted a day later.
@@ -357,7 +357,7 @@ async fn log_is_collected_meanwhile(world: &World, n: usize, fate: Fate) -> bool
     }
     let mut theirs = Scribe::new(world, &plain).await;
     theirs.append(&[small("theirs")]).await;
-    theirs.compact().await;
+    assert_eq!(theirs.compact().await, Followed::UpToDate);
     theirs.collect().await;
     let mut all = vec!["first", "theirs"];
     stop.go.notify_one();
@@ -384,7 +384,7 @@ async fn a_number_of_the_log_that_was_collected_while_somebody_stood_still_hides
     sync(&mut world.publisher(&objects, "mirrors").await).await;
     let mut first = Scribe::new(&world, &objects).await;
     first.append(&[small("first")]).await;
-    first.compact().await;
+    assert_eq!(first.compact().await, Followed::UpToDate);
     let killed = [0, 1, 2].map(Fate::IsKilledAfter);
     for fate in [Fate::GoesOn].into_iter().chain(killed) {
         let mut n = 0;
@@ -416,15 +416,15 @@ async fn a_snapshot_ends_before_a_part_that_is_damaged_and_forgets_no_removal() 
     let (key, said) = part_of_removal(&objects).await;
     scribe.append(&[small("after")]).await;
     put(&objects, &key, Bytes::from_static(b"noise")).await;
-    scribe.compact().await;
-    scribe.compact().await;
+    assert_eq!(scribe.compact().await, Followed::Behind, "it had read what nobody can read any more");
+    assert_eq!(scribe.compact().await, Followed::UpToDate, "and is told so once");
     let new = Scribe::new(&world, &objects).await;
     assert!(new.knows(&["before", "after"]) && new.directory.is_doubtful());
     // Whoever has it from a backup puts it back.
     put(&objects, &key, said).await;
     let mut new = Scribe::new(&world, &objects).await;
     assert!(!new.known[&name("removed")].is_enrolled() && !new.directory.is_doubtful());
-    new.compact().await;
+    assert_eq!(new.compact().await, Followed::UpToDate);
     for listed in objects.list("index/log/", None, 9).await.expect("a disk") {
         objects.delete(&listed.key).await.expect("a disk");
     }
@@ -432,25 +432,67 @@ async fn a_snapshot_ends_before_a_part_that_is_damaged_and_forgets_no_removal() 
     assert!(new.knows(&["before", "after"]) && !new.known[&name("removed")].is_enrolled());
 }
 
-#[tokio::test]
-async fn a_removal_that_was_told_in_a_damaged_part_is_told_again_by_a_new_publisher() {
-    let mut world = World::new();
+/// A fleet of two clusters, of which one is removed; the publisher that did so, and the damaged part that said it.
+async fn removed_in_a_damaged_part(world: &mut World, objects: &Arc<dyn Objects>) -> Publisher {
     world.declare("web", None, "1");
     world.commit();
-    let objects = world.objects();
-    let key = world.enrol(&objects, "harbour", "").await;
-    world.enrol(&objects, "beach", "").await;
-    let mut publisher = world.publisher(&objects, "mirrors").await;
+    let key = world.enrol(objects, "harbour", "").await;
+    world.enrol(objects, "beach", "").await;
+    let mut publisher = world.publisher(objects, "mirrors").await;
     sync(&mut publisher).await;
     let operator = world.ring.operator().expect("made before");
     let removal = Removal { cluster: name("harbour"), key: key.public().id(), issued: u64::MAX / 2 };
     let asked = Bytes::from(Envelope::seal(&removal, &[&operator]).to_bytes());
-    put(&objects, &record::removal(&name("harbour")), asked).await;
+    put(objects, &record::removal(&name("harbour")), asked).await;
     enrolments(&mut publisher).await;
-    let (part, _) = part_of_removal(&objects).await;
-    put(&objects, &part, Bytes::from_static(b"noise")).await;
-    assert!(directory(&world, &objects).await[&name("harbour")].is_enrolled(), "nobody says otherwise");
+    let (part, _) = part_of_removal(objects).await;
+    put(objects, &part, Bytes::from_static(b"noise")).await;
+    assert!(directory(world, objects).await[&name("harbour")].is_enrolled(), "nobody says otherwise");
+    publisher
+}
+
+#[tokio::test]
+async fn a_removal_that_was_told_in_a_damaged_part_is_told_again_by_a_new_publisher() {
+    let mut world = World::new();
+    let objects = world.objects();
+    removed_in_a_damaged_part(&mut world, &objects).await;
     sync(&mut world.publisher(&objects, "mirrors").await).await;
     let known = directory(&world, &objects).await;
     assert!(!known[&name("harbour")].is_enrolled() && known[&name("beach")].is_enrolled());
+}
+
+/// Makes the log so long that it is folded, with what changes nothing.
+async fn lengthen(scribe: &mut Scribe) {
+    for n in 0..256 {
+        scribe.append(&[Entry::removed(name("nobody"), 1, n + 1)]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removal_in_a_part_that_is_damaged_later_is_told_again_by_the_publisher_that_runs() {
+    let mut world = World::new();
+    let objects = world.objects();
+    let mut running = removed_in_a_damaged_part(&mut world, &objects).await;
+    lengthen(&mut Scribe::new(&world, &objects).await).await;
+    // It finds the damage when it folds the log, and begins as a new one does.
+    sync(&mut running).await;
+    sync(&mut running).await;
+    let known = directory(&world, &objects).await;
+    assert!(!known[&name("harbour")].is_enrolled() && known[&name("beach")].is_enrolled());
+}
+
+#[tokio::test]
+async fn a_part_that_is_lost_stops_snapshots_and_is_not_looked_for_at_each_step() {
+    let world = World::new();
+    let objects = world.objects();
+    let mut scribe = Scribe::new(&world, &objects).await;
+    scribe.append(&[small("before")]).await;
+    lengthen(&mut scribe).await;
+    objects.delete(&record::directory_log(2)).await.expect("a disk");
+    assert!(scribe.directory.is_long(0));
+    assert_eq!(scribe.compact().await, Followed::UpToDate);
+    assert!(!scribe.directory.is_long(0), "it is tried again later");
+    let director = scribe.trust.director();
+    let (head, _) = Reader::new(&*objects, &director).head().await.expect("a disk").expect("a snapshot");
+    assert_eq!(head.position, 1, "what follows the gap is in no snapshot");
 }
