@@ -167,8 +167,13 @@ mod tests {
     #[tokio::test]
     async fn nothing_of_a_body_is_left_when_it_is_dropped() {
         let place = Arc::new(());
-        let sent = Kept::new(body(futures::stream::repeat(1)), Arc::clone(&place), LIMIT);
+        let sent = Kept::new(body(futures::stream::repeat(1)), Arc::clone(&place), Duration::from_secs(3600));
+        let (watch, began) = (sent.watch.clone(), Instant::now());
         drop(sent);
         assert_eq!(Arc::strong_count(&place), 1);
+        while !watch.is_finished() {
+            tokio::task::yield_now().await;
+            assert!(began.elapsed() < 100 * LIMIT, "its task waits for what there is not any more");
+        }
     }
 }

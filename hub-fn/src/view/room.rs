@@ -8,6 +8,7 @@ use farshore_shared::digest::Digest;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{Group, GroupId, Roster};
 use moka::future::Cache;
+use moka::policy::EvictionPolicy;
 
 use super::Signed;
 use crate::record::Table;
@@ -46,6 +47,12 @@ pub(super) struct Shelved {
     pub(super) size: usize,
 }
 
+/// What is published now is what everybody asks for next: it takes the room of what was asked for least recently,
+/// however often that was.
+fn newest_first() -> EvictionPolicy {
+    EvictionPolicy::lru()
+}
+
 /// What something of so many bytes counts in a cache.
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes + OVERHEAD).unwrap_or(u32::MAX)
@@ -54,23 +61,43 @@ fn weight(bytes: usize) -> u32 {
 /// Rosters, which are replaced.
 pub(super) fn rosters(documents: u64) -> Cache<Name, Arc<Signed<Roster>>> {
     let weigher = |_: &Name, roster: &Arc<Signed<Roster>>| weight(TIMES * roster.size);
-    Cache::builder().max_capacity(documents / 8).weigher(weigher).time_to_live(IDLE).build()
+    Cache::builder()
+        .max_capacity(documents / 8)
+        .weigher(weigher)
+        .eviction_policy(newest_first())
+        .time_to_live(IDLE)
+        .build()
 }
 
 /// Bodies of groups, which never change.
 pub(super) fn groups(documents: u64) -> Cache<(GroupId, u64), Arc<Signed<Group>>> {
     let weigher = |_: &(GroupId, u64), group: &Arc<Signed<Group>>| weight(TIMES * group.size);
-    Cache::builder().max_capacity(documents / 2).weigher(weigher).time_to_idle(IDLE).build()
+    Cache::builder()
+        .max_capacity(documents / 2)
+        .weigher(weigher)
+        .eviction_policy(newest_first())
+        .time_to_idle(IDLE)
+        .build()
 }
 
 /// Shards of the table of groups.
 pub(super) fn tables(documents: u64) -> Cache<Digest, Arc<Shelved>> {
     let weigher = |_: &Digest, table: &Arc<Shelved>| weight(TIMES * table.size);
-    Cache::builder().max_capacity(documents / 4).weigher(weigher).time_to_idle(IDLE).build()
+    Cache::builder()
+        .max_capacity(documents / 4)
+        .weigher(weigher)
+        .eviction_policy(newest_first())
+        .time_to_idle(IDLE)
+        .build()
 }
 
 /// Compressed answers.
 pub(super) fn packed(documents: u64) -> Cache<(GroupId, u64), Bytes> {
     let weigher = |_: &(GroupId, u64), bytes: &Bytes| weight(bytes.len());
-    Cache::builder().max_capacity(documents / 8).weigher(weigher).time_to_idle(IDLE).build()
+    Cache::builder()
+        .max_capacity(documents / 8)
+        .weigher(weigher)
+        .eviction_policy(newest_first())
+        .time_to_idle(IDLE)
+        .build()
 }
