@@ -223,7 +223,7 @@ impl Config {
         };
         let wake = WakeLimits { waiting: args.wake_limit as usize, rate: args.wake_rate };
         let redirects = if args.redirect_artifacts { Redirects::Allowed } else { Redirects::Never };
-        Settings { load, wake, hooks: args.hook_secrets.clone(), redirects }
+        Settings { load, wake, hooks: args.hook_secrets.clone(), redirects, ..Settings::default() }
     }
 
     /// What a view may take.

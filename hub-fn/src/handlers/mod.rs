@@ -13,6 +13,7 @@ pub mod wake;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -24,7 +25,7 @@ use crate::index::Index;
 use crate::load::{self, Load};
 use crate::metrics::Metrics;
 use crate::seen::Seen;
-use crate::status::{Statuses, Writer};
+use crate::status::{Statuses, TOGETHER, Writer};
 use crate::view::View;
 use crate::waiting::{Waiting, WakeLimits};
 
@@ -60,7 +61,7 @@ pub struct Hub {
 }
 
 /// What a hub takes on. The default is right for one of a modest size.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Requests.
     pub load: load::Limits,
@@ -70,6 +71,15 @@ pub struct Settings {
     pub hooks: Option<PathBuf>,
     /// Whether sites may be sent to the bucket.
     pub redirects: Redirects,
+    /// How long a report waits for others that share its PUT.
+    pub gather: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (load, wake) = (load::Limits::default(), WakeLimits::default());
+        Self { load, wake, hooks: None, redirects: Redirects::default(), gather: TOGETHER }
+    }
 }
 
 impl Hub {
@@ -79,7 +89,7 @@ impl Hub {
         Self {
             statuses: Statuses::new(&view, Arc::clone(&index)),
             gate: Gate::new(view.clone()),
-            reports: Writer::start(Arc::clone(view.objects())),
+            reports: Writer::start(Arc::clone(view.objects()), settings.gather),
             view,
             seen: Arc::default(),
             metrics: Arc::default(),

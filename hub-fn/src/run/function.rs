@@ -48,9 +48,7 @@ pub(super) async fn run(house: House) -> Result<Exit, HubError> {
 }
 
 async fn serve(house: House) -> Result<Exit, HubError> {
-    // Nobody may wait: a function that holds a request is paid for, and answers nobody else.
-    let settings = Settings { wake: WakeLimits { waiting: 0, rate: 1 }, ..house.config.settings() };
-    let hub = Hub::new(house.view(), Arc::clone(&house.index), settings);
+    let hub = Hub::new(house.view(), Arc::clone(&house.index), settings(&house.config));
     let flusher = house.flusher(&hub);
     let flushed = Arc::new(Mutex::new(Instant::now()));
     let answer = service_fn(move |request| {
@@ -67,6 +65,13 @@ async fn serve(house: House) -> Result<Exit, HubError> {
         }
     });
     lambda_http::run(answer).await.map(|()| Exit::Ok).map_err(HubError::Lambda)
+}
+
+/// Nobody may wait, neither for news nor for other reports: a function that holds a request is paid for, and answers
+/// nobody else.
+fn settings(config: &Config) -> Settings {
+    let wake = WakeLimits { waiting: 0, rate: 1 };
+    Settings { wake, gather: Duration::ZERO, ..config.settings() }
 }
 
 async fn publish(house: House) -> Result<Exit, HubError> {
@@ -110,9 +115,19 @@ mod tests {
         hub: crate::config::HubArgs,
     }
 
-    fn mistakes(line: &str) -> String {
+    fn config(line: &str) -> Config {
         let line = Line::try_parse_from(line.split(' ')).expect("a command line");
-        let config = Config::check(line.hub).expect("right for a server");
+        Config::check(line.hub).expect("right for a server")
+    }
+
+    #[test]
+    fn nobody_waits_in_a_function() {
+        let settings = settings(&config("hub --data /tmp/x --role serve --objects s3://fleet"));
+        assert_eq!((settings.wake.waiting, settings.gather), (0, Duration::ZERO));
+    }
+
+    fn mistakes(line: &str) -> String {
+        let config = config(line);
         check(&config).map_or_else(|error| error.to_string(), |()| String::new())
     }
 

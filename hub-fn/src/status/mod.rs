@@ -19,4 +19,4 @@ pub use compact::{CompactError, Compacted, Compactor};
 pub use read::{Found, Statuses, all_reports};
 pub use roll::{Roll, RollError};
 pub use summary::{Counted, count};
-pub use writer::{COME_BACK, NotTaken, Queued, Writer};
+pub use writer::{COME_BACK, NotTaken, Queued, TOGETHER, Writer};

@@ -1,7 +1,7 @@
 //! Appends reports to the log: group commit.
 //!
 //! The first report into an idle writer goes at once. Reports that arrive while a PUT is in flight, or within
-//! [`APART`] of the last one, go together in the next. So a replica writes at most 20 objects a second,
+//! [`TOGETHER`] of the last one, go together in the next. So a replica writes at most 20 objects a second,
 //! however many sites report, and nobody waits longer than that and a PUT. A report is acknowledged only
 //! after its object is in the record; what waits is bounded, and the rest is told to come back.
 
@@ -22,9 +22,9 @@ use crate::record::{self, Report, STATUS_LOG_LIMIT, StatusLog};
 const APART: Duration = Duration::from_millis(50);
 /// How long a report waits for others that share its PUT: a fleet that is calm reports all the time, too, and each
 /// PUT is paid for. Nobody waits for a report but the site that sent it.
-const TOGETHER: Duration = Duration::from_millis(500);
+pub const TOGETHER: Duration = Duration::from_millis(500);
 /// With so many that wait, no longer than [`APART`].
-const ENOUGH: usize = 200;
+const FULL_SOON: usize = 200;
 /// The most reports of one PUT.
 const MOST_REPORTS: usize = 2000;
 /// The most bytes of one PUT, before compression: the last report may go beyond it.
@@ -111,11 +111,12 @@ impl Drop for Place {
 }
 
 impl Writer {
-    /// Starts a writer, which ends with its last clone.
+    /// Starts a writer, which ends with its last clone. After a PUT a report waits so long for others, [`TOGETHER`]
+    /// where many come.
     #[must_use]
-    pub fn start(objects: Arc<dyn Objects>) -> Self {
+    pub fn start(objects: Arc<dyn Objects>, gather: Duration) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(run(objects, waiting));
+        tokio::spawn(run(objects, waiting, gather));
         Self { queue, total: Arc::default() }
     }
 
@@ -142,12 +143,12 @@ impl Writer {
 }
 
 /// The writer's task.
-async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>) {
+async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>, pause: Duration) {
     let room = Arc::new(Semaphore::new(IN_FLIGHT));
     let mut last: Option<Instant> = None;
     while let Some(first) = queue.recv().await {
         if let Some(last) = last {
-            gather(last, &queue).await;
+            gather(last, &queue, pause).await;
         }
         let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
         let batch = collect(first, &mut queue);
@@ -168,11 +169,11 @@ async fn run(objects: Arc<dyn Objects>, mut queue: mpsc::Receiver<Waiting>) {
 }
 
 /// Waits until it is worth another PUT. One that comes alone waits for nobody.
-async fn gather(last: Instant, queue: &mpsc::Receiver<Waiting>) {
+async fn gather(last: Instant, queue: &mpsc::Receiver<Waiting>, pause: Duration) {
     let mut until = last + APART;
-    while until <= last + TOGETHER {
+    while until <= last + pause {
         tokio::time::sleep_until(until).await;
-        if queue.len() >= ENOUGH {
+        if queue.len() >= FULL_SOON {
             return;
         }
         until += APART;
@@ -258,7 +259,7 @@ mod tests {
         let disk: Arc<dyn Objects> = Arc::new(Disk::open(folder.path()).expect("an empty folder"));
         let through: Arc<dyn Objects> =
             Arc::new(Faulty::new(Arc::clone(&disk), Arc::clone(gate) as Arc<dyn Steps>));
-        (folder, disk, Writer::start(through))
+        (folder, disk, Writer::start(through, TOGETHER))
     }
 
     async fn logged(objects: &dyn Objects) -> usize {
@@ -358,6 +359,16 @@ mod tests {
         let halves = usize::try_from(began.elapsed().as_millis() / TOGETHER.as_millis()).expect("few");
         let puts = gate.puts.load(Ordering::SeqCst);
         assert!(puts <= halves + 2, "{puts} PUTs in {halves} times {TOGETHER:?}");
+    }
+
+    #[tokio::test]
+    async fn where_one_report_comes_after_the_other_none_waits_for_more() {
+        let objects: Arc<dyn Objects> = Arc::new(crate::objects::memory::Memory::new());
+        let (writer, began) = (Writer::start(objects, Duration::ZERO), Instant::now());
+        for n in 0..10 {
+            writer.append(report("a", "s", 1, n)).await.expect("memory");
+        }
+        assert!(began.elapsed() < 9 * APART, "{:?}", began.elapsed());
     }
 
     #[tokio::test]

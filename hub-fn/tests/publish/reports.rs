@@ -11,7 +11,7 @@ use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Objects, Operation};
 use farshore_hub_fn::record::{self, Place, Report, SPLIT_AT, STATUS_LOG, StatusLog};
 use farshore_hub_fn::status::shard::{Content, decode};
-use farshore_hub_fn::status::{Compactor, Statuses, Writer};
+use farshore_hub_fn::status::{Compactor, Statuses, TOGETHER, Writer};
 use farshore_hub_fn::view::View;
 use farshore_shared::compress;
 use farshore_shared::dsse::Envelope;
@@ -90,7 +90,7 @@ impl Fleet {
 
     /// Each of them reports once.
     async fn reports(&mut self, objects: &Arc<dyn Objects>, clusters: &[Name], sequence: u64) {
-        let writer = Writer::start(Arc::clone(objects));
+        let writer = Writer::start(Arc::clone(objects), TOGETHER);
         let reports = clusters.iter().map(|cluster| writer.append(self.report(cluster, sequence)));
         for taken in join_all(reports).await {
             taken.expect("a disk");

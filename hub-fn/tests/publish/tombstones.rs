@@ -10,7 +10,7 @@ use farshore_hub_fn::objects::Objects;
 use farshore_hub_fn::publish::partition::Policy;
 use farshore_hub_fn::publish::{Options, Publisher};
 use farshore_hub_fn::record::{Buried, GroupRef, Report};
-use farshore_hub_fn::status::{Compactor, Writer};
+use farshore_hub_fn::status::{Compactor, TOGETHER, Writer};
 use farshore_hub_fn::view::{Freshness, View};
 use farshore_shared::clock::now;
 use farshore_shared::dsse::Envelope;
@@ -81,7 +81,7 @@ impl Fleet {
         let status: Status = serde_json::from_value(status).expect("a status");
         let envelope = Envelope::seal(&status, &[by]);
         let report = Report { cluster: name(cluster), received: self.reports, envelope };
-        Writer::start(Arc::clone(&self.objects)).append(report).await.expect("a disk");
+        Writer::start(Arc::clone(&self.objects), TOGETHER).append(report).await.expect("a disk");
         let index = Arc::new(Memory::new());
         let view = View::new(Arc::clone(&self.objects), index.clone());
         Compactor::new(view, index).fold().await.expect("a disk");
