@@ -74,8 +74,8 @@ impl Index for Measured {
         timed(Call::Seen, self.0.seen(shard)).await
     }
 
-    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError> {
-        timed(Call::NoteSeen, self.0.forget_seen(cluster)).await
+    async fn forget_seen(&self, clusters: &[Name]) -> Result<(), IndexError> {
+        timed(Call::NoteSeen, self.0.forget_seen(clusters)).await
     }
 
     fn hear(&self) -> NewsStream {

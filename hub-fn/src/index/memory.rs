@@ -111,7 +111,7 @@ impl Index for Memory {
         Ok(None)
     }
 
-    async fn forget_seen(&self, _: &Name) -> Result<(), IndexError> {
+    async fn forget_seen(&self, _: &[Name]) -> Result<(), IndexError> {
         Ok(())
     }
 

@@ -94,8 +94,8 @@ pub trait Index: Send + Sync + Debug {
     /// When the index is away.
     async fn lease(&self, name: &str, holder: &str, ttl: Duration) -> Result<bool, IndexError>;
 
-    /// Keeps when clusters were heard, for a few days; it may be lost, and of two times for one cluster the
-    /// one that is noted last stays.
+    /// Keeps when clusters were heard, until they are forgotten, or nothing was noted near them for a few days; it may
+    /// be lost, and of two times for one cluster the one that is noted last stays.
     ///
     /// # Errors
     /// When the index is away.
@@ -107,11 +107,11 @@ pub trait Index: Send + Sync + Debug {
     /// When the index is away.
     async fn seen(&self, shard: u16) -> Result<Option<SeenShard>, IndexError>;
 
-    /// Forgets when a cluster was heard: it was removed.
+    /// Forgets when clusters were heard: they were removed.
     ///
     /// # Errors
-    /// When the index is away; it forgets by itself then, some days later.
-    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError>;
+    /// When the index is away. Whoever counts the fleet finds later that the directory does not have them.
+    async fn forget_seen(&self, clusters: &[Name]) -> Result<(), IndexError>;
 
     /// Tells every process that listens at this moment. It may be lost, and it may come twice.
     ///

@@ -17,7 +17,7 @@ use futures::{StreamExt as _, stream};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubStream};
 use redis::{Client, ErrorKind, RedisError, RedisResult, Script};
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     Entry, Index, IndexError, Kept, MOST_BYTES, News, NewsStream, SeenShard, TTL, check_size, redis_seen,
@@ -218,12 +218,22 @@ impl Index for Redis {
             let page = self.call(SEEN, async |connection| more.query_async(connection).await).await?;
             reading.take(page);
         }
+        if reading.is_cut() {
+            warn!(
+                shard,
+                limit = redis_seen::SHARD_LIMIT,
+                "last-seen times beyond the limit of a shard are not read"
+            );
+        }
         Ok(Some(reading.found()))
     }
 
-    async fn forget_seen(&self, cluster: &Name) -> Result<(), IndexError> {
-        let forget = redis_seen::forget(cluster);
-        self.call(SEEN, async |connection| forget.query_async(connection).await).await
+    async fn forget_seen(&self, clusters: &[Name]) -> Result<(), IndexError> {
+        for some in clusters.chunks(SEEN_AT_ONCE) {
+            let forget = redis_seen::forget(some);
+            self.call(SEEN, async |connection| forget.query_async::<()>(connection).await).await?;
+        }
+        Ok(())
     }
 
     async fn tell(&self, news: &News) -> Result<(), IndexError> {

@@ -2,7 +2,8 @@
 //!
 //! Each of the 1,024 shards is [`PARTS`] hashes of cluster → seconds, small enough (250 clusters of a
 //! million) that Redis keeps them in its compact form: some 33 bytes a cluster, where a large hash takes a
-//! hundred. `farshore:seen:since` says since when this Redis listens.
+//! hundred. A hash expires when nothing is added to it any more; a single field of it does not, and whoever counts the
+//! fleet deletes those of clusters that are gone. `farshore:seen:since` says since when this Redis listens.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ const LIFE: u64 = 3 * 86_400;
 /// How many fields are read at once, about.
 const AT_ONCE: usize = 1_000;
 /// How many clusters of a shard are read at the most: a hundred times those of a fleet of a million.
-const MOST: usize = 100_000;
+pub(super) const SHARD_LIMIT: usize = 100_000;
 const SINCE: &str = "farshore:seen:since";
 
 fn key(shard: u16, part: u8) -> String {
@@ -51,11 +52,17 @@ pub(super) fn note(times: &SeenTable) -> Pipeline {
     pipe
 }
 
-/// The command that forgets a cluster.
-pub(super) fn forget(cluster: &Name) -> Cmd {
-    let mut command = redis::cmd("HDEL");
-    command.arg(key(shard_of(cluster), part_of(cluster))).arg(cluster.as_str());
-    command
+/// The commands that forget clusters, all in one round trip.
+pub(super) fn forget(clusters: &[Name]) -> Pipeline {
+    let mut hashes: BTreeMap<(u16, u8), Vec<&str>> = BTreeMap::new();
+    for cluster in clusters {
+        hashes.entry((shard_of(cluster), part_of(cluster))).or_default().push(cluster.as_str());
+    }
+    let mut pipe = redis::pipe();
+    for ((shard, part), fields) in hashes {
+        pipe.cmd("HDEL").arg(key(shard, part)).arg(&fields).ignore();
+    }
+    pipe
 }
 
 /// The commands that begin to read a shard, in one round trip: mostly they read all of it.
@@ -103,7 +110,7 @@ impl Reading {
 
     /// The command that reads on; none if all is read that is taken. Where somebody else writes, there is no end.
     pub(super) fn more(&self) -> Option<Cmd> {
-        let (part, cursor) = self.left.last().filter(|_| self.found.times.len() < MOST)?;
+        let (part, cursor) = self.left.last().filter(|_| self.found.times.len() < SHARD_LIMIT)?;
         Some(scan(self.shard, *part, *cursor))
     }
 
@@ -112,6 +119,11 @@ impl Reading {
         if let Some((part, _)) = self.left.pop() {
             self.add(part, page);
         }
+    }
+
+    /// Whether there is more than is read.
+    pub(super) fn is_cut(&self) -> bool {
+        !self.left.is_empty()
     }
 
     /// All that was read.

@@ -41,8 +41,8 @@ impl Publisher {
             self.objects.delete(&record::registration(&removal.cluster)).await?;
             self.objects.delete(&record::roster(&removal.cluster)).await?;
             self.objects.delete(&key).await?;
-            if let Err(error) = self.index.forget_seen(&removal.cluster).await {
-                debug!(cluster = %removal.cluster, %error, "index keeps when it was heard, for some days");
+            if let Err(error) = self.index.forget_seen(std::slice::from_ref(&removal.cluster)).await {
+                debug!(cluster = %removal.cluster, %error, "index keeps when it was heard, until the fleet is counted");
             }
             info!(cluster = %removal.cluster, "cluster is removed");
         }

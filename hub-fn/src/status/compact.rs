@@ -152,8 +152,9 @@ impl Compactor {
         let mut summary = Summary { at: now, ..Summary::default() };
         let mut heard = self.is_seen_due(now).then(BTreeMap::<u16, SeenTable>::new);
         let mut shards =
-            stream::iter(0..SHARDS).map(|shard| self.statuses.shard(shard, now)).buffered(IN_FLIGHT);
-        while let Some(clusters) = shards.try_next().await? {
+            stream::iter(0..SHARDS).map(|shard| self.statuses.shard_and_gone(shard, now)).buffered(IN_FLIGHT);
+        while let Some((clusters, gone)) = shards.try_next().await? {
+            self.forget(gone).await;
             count(&mut summary, &clusters, published, now);
             if let Some(heard) = &mut heard {
                 for found in clusters {
@@ -167,6 +168,16 @@ impl Compactor {
             merge(&*self.objects, shard, &times).await?;
         }
         self.tell(summary).await
+    }
+
+    /// Forgets when these were heard, which were removed: nothing else would, as long as others of their shard are
+    /// heard.
+    async fn forget(&self, gone: Vec<Name>) {
+        if !gone.is_empty()
+            && let Err(error) = self.index.forget_seen(&gone).await
+        {
+            debug!(%error, "index keeps when clusters were heard that are gone");
+        }
     }
 
     /// Whether it is time to bring last-seen times into the record, where an index may lose them, and where

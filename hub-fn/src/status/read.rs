@@ -32,6 +32,10 @@ const PAGE: usize = 1000;
 /// How many clusters' facts, and last-seen times, are remembered.
 const KEPT: u64 = 100_000;
 
+/// For how long nobody may have heard a cluster that the directory does not have before its time is forgotten, in
+/// seconds: one that has just enrolled may be heard before the directory is read again.
+const GONE_FOR: UnixSeconds = 3600;
+
 /// A cluster, and what is known of it.
 #[derive(Debug, Clone)]
 pub struct Found {
@@ -97,9 +101,18 @@ impl Statuses {
     /// # Errors
     /// [`RollError`]. What is damaged beside the directory counts as not there.
     pub async fn shard(&self, shard: u16, now: UnixSeconds) -> Result<Vec<Found>, RollError> {
+        self.shard_and_gone(shard, now).await.map(|(found, _)| found)
+    }
+
+    /// The same, and those that the index heard some time ago and that are not enrolled.
+    pub(super) async fn shard_and_gone(
+        &self,
+        shard: u16,
+        now: UnixSeconds,
+    ) -> Result<(Vec<Found>, Vec<Name>), RollError> {
         let entries = self.roll.shard(shard).await?;
         if entries.is_empty() {
-            return Ok(vec![]);
+            return Ok((vec![], vec![]));
         }
         let facts = self.facts(shard).await?;
         let table = self.table(shard).await?;
@@ -108,6 +121,7 @@ impl Statuses {
             // It kept the times until it went away: it has to listen for a while before anybody is silent.
             Some(SeenShard::default())
         });
+        let gone = index.as_ref().map(|index| gone(&entries, index, now)).unwrap_or_default();
         let listening_since = listening_since(index.as_ref(), now);
         let join = |entry: Entry| {
             let facts = facts.get(&entry.cluster).cloned();
@@ -115,7 +129,7 @@ impl Statuses {
             let heard = heard(facts.as_ref(), [noted, table.get(&entry.cluster).copied()]);
             Found { entry, facts, heard, listening_since: listening_since.filter(|_| noted.is_none()) }
         };
-        Ok(entries.into_iter().map(join).collect())
+        Ok((entries.into_iter().map(join).collect(), gone))
     }
 
     /// The last report of a cluster, as it signed it; its signature is not looked at here.
@@ -209,6 +223,13 @@ pub async fn all_reports(objects: &dyn Objects) -> Result<Reports, ObjectsError>
         }
     }
     Ok(all)
+}
+
+/// Whom the index heard some time ago and these, by name, are not.
+fn gone(entries: &[Entry], index: &SeenShard, now: UnixSeconds) -> Vec<Name> {
+    let is_enrolled = |cluster: &Name| entries.binary_search_by(|entry| entry.cluster.cmp(cluster)).is_ok();
+    let old = index.times.iter().filter(|(_, at)| at.saturating_add(GONE_FOR) < now);
+    old.map(|(cluster, _)| cluster).filter(|cluster| !is_enrolled(cluster)).cloned().collect()
 }
 
 async fn take_all(

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use farshore_hub_fn::index::memory::Memory;
+use farshore_hub_fn::index::redis::Redis;
+use farshore_hub_fn::index::{Index, Kept};
 use farshore_hub_fn::objects::disk::Disk;
 use farshore_hub_fn::objects::faulty::{Decision, Faulty, Steps};
 use farshore_hub_fn::objects::{Condition, Objects, Operation};
@@ -13,6 +15,7 @@ use farshore_hub_fn::record::{self, Place, Report, SPLIT_AT, STATUS_LOG, StatusL
 use farshore_hub_fn::status::shard::{Content, decode};
 use farshore_hub_fn::status::{Compactor, Statuses, TOGETHER, Writer};
 use farshore_hub_fn::view::View;
+use farshore_shared::clock::now;
 use farshore_shared::compress;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::keys::SigningKey;
@@ -22,7 +25,7 @@ use futures::future::join_all;
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use crate::world::copy;
+use crate::world::{World, copy, name, sync};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -287,4 +290,28 @@ async fn statuses_of_the_old_layout_are_folded_and_then_gone() {
     let statuses = Statuses::new(&View::new(Arc::clone(&objects), index.clone()), index);
     let report = statuses.report(&all[9]).await.expect("a disk").expect("it has reported");
     assert_eq!(report.envelope, fleet.report(&all[9], 4).envelope);
+}
+
+#[tokio::test]
+async fn whoever_counts_the_fleet_forgets_when_clusters_were_heard_that_are_gone() {
+    let redis = farshore_chaos::kit::Redis::start().await.expect("a Redis");
+    let index: Arc<dyn Index> = Arc::new(Redis::connect(&redis.url()).expect("a URL"));
+    let mut world = World::new();
+    world.declare("web", None, "1");
+    world.commit();
+    let objects = world.objects();
+    world.enrol(&objects, "harbour", "").await;
+    sync(&mut world.publisher(&objects, "mirrors").await).await;
+    let shard = record::shard_of(&name("harbour"));
+    let mut beside = (0..).map(|n| name(&format!("c-{n}"))).filter(|name| record::shard_of(name) == shard);
+    let [removed, new] = [(); 2].map(|()| beside.next().expect("there is no end"));
+    let (long_ago, now) = (now() - 7200, now());
+    let times = [(name("harbour"), long_ago), (removed, long_ago), (new.clone(), now)];
+    let kept = index.note_seen(&times.into()).await.expect("it is there");
+    assert_eq!(kept, Kept::Yes);
+    let view = View::new(Arc::clone(&objects), Arc::clone(&index));
+    Compactor::new(view, Arc::clone(&index)).step(now).await.expect("a good record");
+    let left = index.seen(shard).await.expect("it is there").expect("it keeps times").times;
+    let left: Vec<Name> = left.into_keys().collect();
+    assert_eq!(left, [new, name("harbour")], "who is enrolled, and who may be in a moment");
 }
