@@ -21,7 +21,7 @@ use super::fetches::Seen;
 use super::intend::{self, FleetSeen, Intended};
 use super::settle::{SourceReport, SourceSeen};
 use super::sync::{self, FleetFetched, Order, Place, Wanted};
-use super::{FleetRepository, Options, PublishError, Publisher, roll};
+use super::{FleetRepository, Options, Packing, PublishError, Publisher, roll};
 use crate::artifact::Packed;
 use crate::objects::{Condition, Key, Listed, Objects, ObjectsError, PutOutcome};
 use crate::record::{self, Approval, FLEET, HeldChange, Intent, Made, SourceState};
@@ -252,7 +252,7 @@ impl Publisher {
                 begun.insert(source.to_owned());
             }
         }
-        self.look_at_fleet_services(look, &approved).await;
+        self.look_at_fleet_services(look, &approved, until).await;
         self.fetches.wait(&begun, until).await;
         if begun.is_empty() && self.fetches.has_arrived() {
             let busy = self.fetches.busy().clone();
@@ -264,20 +264,35 @@ impl Publisher {
     }
 
     /// Packs the services that live in the fleet repository, which is on this disk since just now.
-    async fn look_at_fleet_services(&mut self, look: &mut Look, approved: &Arc<BTreeSet<String>>) {
+    async fn look_at_fleet_services(
+        &mut self,
+        look: &mut Look,
+        approved: &Arc<BTreeSet<String>>,
+        until: Instant,
+    ) {
         if look.fleet.is_none() {
             return;
         }
         let Some(job) = fleet_services(self, &look.intent) else { return };
         let basis = job.basis(None);
-        if self.fetches.take(FLEET_SERVICES, basis).is_none() {
+        let is_under_way = self.fetches.is_under_way(FLEET_SERVICES);
+        if !is_under_way && self.fetches.take(FLEET_SERVICES, basis).is_none() {
             let run = self.run(job, Arc::clone(approved));
             self.fetches.start_now(FLEET_SERVICES, basis, run);
         }
-        let long = Instant::now() + self.options.sync.limits.total;
-        self.fetches.wait(&BTreeSet::from([FLEET_SERVICES.to_owned()]), long).await;
+        let until = match self.options.sync.packing {
+            Packing::WaitedFor => Instant::now() + self.options.sync.limits.total,
+            Packing::WithinGrace => until,
+        };
+        self.fetches.wait(&BTreeSet::from([FLEET_SERVICES.to_owned()]), until).await;
         let arrived = self.fetches.take(FLEET_SERVICES, basis).map(|arrived| arrived.seen.clone());
-        let Some(Seen::Source(seen)) = arrived else { return };
+        let Some(Seen::Source(seen)) = arrived else {
+            warn!("services of the fleet repository are not packed yet: they come with a later publication");
+            // Nobody looks for them but with the fleet repository, which is due again.
+            look.taken.iter_mut().filter(|taken| taken.source == FLEET).for_each(|taken| taken.ending = None);
+            self.agenda.push(FLEET);
+            return;
+        };
         if matches!(seen, SourceSeen::Failed(_)) {
             self.fetches.done(FLEET_SERVICES);
             for taken in look.taken.iter_mut().filter(|taken| taken.source == FLEET) {

@@ -100,6 +100,8 @@ pub struct SyncOptions {
     /// How long a publication waits for those that it has begun to fetch: what is slower comes with a
     /// later one.
     pub grace: Duration,
+    /// How long it waits for the services of the fleet repository itself, which are on this disk once it is fetched.
+    pub packing: Packing,
     /// What one fetch may take.
     pub limits: Limits,
     /// How many bytes all mirrors on this disk may have.
@@ -114,11 +116,21 @@ impl Default for SyncOptions {
         Self {
             fetches: 8,
             grace: Duration::from_secs(1),
+            packing: Packing::WaitedFor,
             limits: Limits::default(),
             mirror_cache: 10 << 30,
             sharing: Sharing::Alone,
         }
     }
+}
+
+/// How long services of the fleet repository are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// As long as it takes.
+    WaitedFor,
+    /// As long as anything else: a later publication brings them.
+    WithinGrace,
 }
 
 /// How thorough a step is.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::{PublishError, Publisher};
+use super::{Packing, PublishError, Publisher};
 use crate::record::{self, FLEET};
 
 /// How many hooks one look takes from the record; the rest waits for the next.
@@ -108,9 +108,9 @@ impl Publisher {
         !self.declared.is_empty()
     }
 
-    /// How long the next steps wait for what they begin to fetch.
+    /// How long the next step waits for what it begins to fetch and to pack, the fleet repository's own included.
     pub fn wait_for_looks(&mut self, grace: Duration) {
-        self.options.sync.grace = grace;
+        (self.options.sync.grace, self.options.sync.packing) = (grace, Packing::WithinGrace);
     }
 
     /// Waits until the mirrors are stored that were used so far: for a process that may be frozen afterwards.

@@ -16,7 +16,7 @@ use super::guarded::REUSED;
 use super::marks::{self, Marks};
 use super::needed::{Kind, Pointer, Rules};
 use super::survey::{RetentionError, Survey};
-use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Version, update};
+use crate::objects::{Condition, Key, Objects, ObjectsError, PutOutcome, Stored, Version, update};
 use crate::record::{self, DirectoryHead, Head};
 use crate::source::kept;
 use crate::trust::Trust;
@@ -32,6 +32,8 @@ const CLAIM_TIME: u64 = 900;
 const ATTEMPTS: usize = 16;
 const IN_FLIGHT: usize = 16;
 const PAGE: usize = 1000;
+/// The most bytes of what says when the last round began.
+const TURN_LIMIT: u64 = 64;
 
 /// An object that nobody needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +69,28 @@ pub struct Round {
     pub was_busy: bool,
 }
 
+/// Where it says when the last round began.
+fn turn() -> Key {
+    Key::new("gc/turn").expect("a constant that is a key")
+}
+
+fn begun(turn: &Stored) -> Option<UnixSeconds> {
+    String::from_utf8_lossy(&turn.bytes).trim().parse().ok()
+}
+
+/// Gives back the turn that was taken at this time, for a round that came to no end: the next one may begin at once.
+///
+/// # Errors
+/// [`ObjectsError`].
+pub async fn give_turn_back(objects: &dyn Objects, taken: UnixSeconds) -> Result<(), ObjectsError> {
+    let free = |stored: Option<&Stored>| {
+        let is_ours = stored.and_then(begun) == Some(taken);
+        is_ours.then(|| Bytes::from_static(b"0"))
+    };
+    update(objects, &turn(), TURN_LIMIT, free).await?;
+    Ok(())
+}
+
 /// Collects one record.
 #[derive(Debug, Clone, Copy)]
 pub struct Collector<'a> {
@@ -89,9 +113,8 @@ impl<'a> Collector<'a> {
     /// [`RetentionError`].
     pub async fn takes_turn(&self, pause: u64, now: UnixSeconds) -> Result<bool, RetentionError> {
         let mut is_ours = false;
-        update(&**self.objects, &Key::new("gc/turn").expect("a constant that is a key"), 64, |stored| {
-            let text = stored.map(|stored| String::from_utf8_lossy(&stored.bytes).into_owned());
-            let last: Option<UnixSeconds> = text.and_then(|text| text.trim().parse().ok());
+        update(&**self.objects, &turn(), TURN_LIMIT, |stored| {
+            let last = stored.and_then(begun);
             is_ours = last.is_none_or(|last| last > now || now - last >= pause);
             is_ours.then(|| Bytes::from(now.to_string()))
         })

@@ -33,7 +33,7 @@ pub mod needed;
 mod survey;
 
 pub use claim::{Claim, TAKEOVER};
-pub use collect::{Collector, Found, Round};
+pub use collect::{Collector, Found, Round, give_turn_back};
 pub use guarded::Guarded;
 pub use needed::{Kind, Needed, Rules};
 pub use survey::{RetentionError, Survey};

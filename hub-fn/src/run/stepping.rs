@@ -24,6 +24,9 @@ const FOR_GIT: f64 = 0.5;
 /// The share in which publishing goes on with what one step could not write.
 const FOR_PUBLISHING: f64 = 0.75;
 
+/// What has to be left for a round of collecting to begin.
+const FOR_COLLECTING: Duration = Duration::from_secs(10);
+
 /// All who have work to do where something is published.
 pub(super) struct Stepper {
     pub(super) publisher: Publisher,
@@ -46,16 +49,23 @@ impl Stepper {
         if until_then(until, fold_once(&self.compactor)).await.is_none() {
             warn!("reports are not folded yet: the time of this step is over");
         }
-        let collecting = collect_in_turn(&self.objects, &self.keys, self.rules, &self.metrics);
-        if until_then(until, collecting).await.is_none() {
-            info!("what is unneeded is not collected yet: the time of this step is over");
+        if until.saturating_duration_since(Instant::now()) >= FOR_COLLECTING {
+            collect_in_turn(&self.objects, &self.keys, self.rules, &self.metrics, until).await;
+        } else {
+            debug!("there is no time to collect what is unneeded");
         }
         published
     }
 
+    /// A step that asks Git, and waits for it so long, and not longer than until then.
+    async fn sync(&mut self, for_git: Duration, until: Instant) -> Result<StepReport, PublishError> {
+        self.publisher.wait_for_looks(for_git.min(until.saturating_duration_since(Instant::now())));
+        self.publisher.step(Step::Sync).await
+    }
+
     async fn publish(&mut self, time: Duration) -> Result<StepReport, PublishError> {
         let until = Instant::now() + time.mul_f64(FOR_PUBLISHING);
-        self.publisher.wait_for_looks(time.mul_f64(FOR_GIT));
+        let for_git = time.mul_f64(FOR_GIT);
         // A publisher that is new looks at everything, and does not know yet which words are for others.
         let is_new = !self.publisher.has_looked();
         if !is_new {
@@ -63,11 +73,11 @@ impl Stepper {
             self.publisher.take_approvals().await?;
         }
         let began = SystemTime::now();
-        let mut report = self.publisher.step(Step::Sync).await?;
+        let mut report = self.sync(for_git, until).await?;
         trace::stepped(report.published, began);
         // What came meanwhile, or, where everything was looked at, is heard already.
         if self.publisher.take_hooks().await? && !is_new && Instant::now() < until {
-            add(&mut report, self.publisher.step(Step::Sync).await?);
+            add(&mut report, self.sync(for_git, until).await?);
         }
         while report.is_unfinished && Instant::now() < until {
             let rosters = report.rosters;
@@ -133,13 +143,16 @@ pub(super) fn tell(report: &StepReport) {
 mod tests {
     use std::collections::BTreeSet;
 
+    use async_trait::async_trait;
     use bytes::Bytes;
     use farshore_chaos::kit::GitRepo;
+    use tokio::sync::Notify;
 
     use super::*;
     use crate::index::Index;
     use crate::keyring::{Keyring, RootOptions};
-    use crate::objects::{Condition, Key};
+    use crate::objects::faulty::{Decision, Faulty, Steps};
+    use crate::objects::{Condition, Key, Operation};
     use crate::publish::partition::Policy;
     use crate::publish::{FleetRepository, Options, SyncOptions};
     use crate::record;
@@ -181,6 +194,48 @@ mod tests {
     async fn keys(objects: &Arc<dyn Objects>, prefix: &str) -> BTreeSet<String> {
         let listed = objects.list(prefix, None, 100).await.expect("memory");
         listed.into_iter().map(|listed| listed.key.as_str().to_owned()).collect()
+    }
+
+    /// Holds the artifacts that are stored until it is let go.
+    #[derive(Debug, Default)]
+    struct SlowArtifacts {
+        reached: Notify,
+        go: Notify,
+    }
+
+    #[async_trait]
+    impl Steps for SlowArtifacts {
+        async fn before(&self, operation: Operation, key: &str) -> Decision {
+            if operation == Operation::Put && key.starts_with("artifacts/") {
+                self.reached.notify_one();
+                self.go.notified().await;
+            }
+            Decision::Proceed
+        }
+    }
+
+    #[tokio::test]
+    async fn services_of_the_fleet_repository_that_are_slow_to_pack_end_no_step_late_and_come_with_the_next()
+    {
+        let (folder, mut fleet) = (tempfile::tempdir().expect("a folder"), GitRepo::new().expect("git"));
+        fleet.write("web.yaml", DECLARED).expect("a folder");
+        fleet.write("apps/it.txt", "one").expect("a folder");
+        fleet.commit("first").expect("git works");
+        let memory: Arc<dyn Objects> = Arc::new(crate::objects::memory::Memory::new());
+        let slow = Arc::new(SlowArtifacts::default());
+        let objects: Arc<dyn Objects> =
+            Arc::new(Faulty::new(Arc::clone(&memory), Arc::clone(&slow) as Arc<dyn Steps>));
+        let mut stepper = stepper(folder.path(), &fleet, &objects).await;
+        let (time, began) = (Duration::from_secs(9), Instant::now());
+        stepper.step(time).await.expect("memory");
+        slow.reached.notified().await;
+        assert!(began.elapsed() < 2 * time, "{:?}", began.elapsed());
+        assert!(keys(&memory, "artifacts/").await.is_empty(), "it is packed, and not stored");
+        let turn = Key::new("gc/turn").expect("a key");
+        assert_eq!(memory.get(&turn, 64).await.expect("memory"), None, "there was no time to collect");
+        slow.go.notify_one();
+        assert!(stepper.step(time).await.expect("memory").published.is_some());
+        assert_eq!(keys(&memory, "artifacts/").await.len(), 1, "it is there, and was packed once");
     }
 
     #[tokio::test]
