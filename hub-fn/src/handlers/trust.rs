@@ -15,7 +15,7 @@ use crate::view::ViewError;
 
 /// A root never changes.
 const PRESENT_FOR: Duration = Duration::from_secs(3600);
-const MOST: u64 = 64;
+const ROOTS_LIMIT: u64 = 64;
 
 /// The roots that this replica has sent.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct Roots(Cache<u64, Bytes>);
 
 impl Default for Roots {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(MOST).time_to_live(PRESENT_FOR).build())
+        Self(Cache::builder().max_capacity(ROOTS_LIMIT).time_to_live(PRESENT_FOR).build())
     }
 }
 

@@ -62,11 +62,11 @@ mod tests {
         let few = Few::new(2);
         let [loud, calm] = ["loud", "calm"].map(|name| name.parse::<Name>().expect("a name"));
         let first = few.enter(&loud).expect("a place");
-        let _second = few.enter(&loud).expect("a place");
+        let second = few.enter(&loud).expect("a place");
         assert!(few.enter(&loud).is_none() && few.enter(&calm).is_some());
         drop(first);
         assert!(few.enter(&loud).is_some(), "its place is free again");
-        drop(_second);
+        drop(second);
         assert!(few.held().is_empty(), "nothing is left of who is gone");
     }
 }

@@ -51,7 +51,7 @@ const ENROL_TOKEN: Rate = Rate { per_second: 50, burst: 200 };
 const HOOKS: Rate = Rate { per_second: 20, burst: 100 };
 /// Artifacts and reports of one cluster at once: an agent fetches two at a time, and those of a connection that was
 /// lost are not given up at once.
-const OF_A_CLUSTER: usize = 8;
+const CONTENT_OF_A_CLUSTER: usize = 8;
 /// Answers with documents to one cluster at once, beside those: an agent asks for one at a time.
 const DOCUMENTS_OF_A_CLUSTER: usize = 4;
 
@@ -140,7 +140,7 @@ impl Load {
             enrol: Buckets::new(ENROL, 1),
             tokens: Buckets::new(ENROL_TOKEN, 1024),
             hooks: Buckets::new(HOOKS, 1),
-            few: Few::new(OF_A_CLUSTER),
+            few: Few::new(CONTENT_OF_A_CLUSTER),
             few_documents: Few::new(DOCUMENTS_OF_A_CLUSTER),
             enrolments_arriving: Arrivals::new(limits.arriving),
             webhooks_arriving: Arrivals::new(limits.arriving),
@@ -230,8 +230,9 @@ impl Load {
     /// # Errors
     /// `429`, with a time to come back.
     pub fn one_of_few(&self, cluster: &Name) -> Result<OneOfFew, Refusal> {
-        let message =
-            || format!("too many artifacts and reports of one cluster at once (limit {OF_A_CLUSTER})");
+        let message = || {
+            format!("too many artifacts and reports of one cluster at once (limit {CONTENT_OF_A_CLUSTER})")
+        };
         self.few.enter(cluster).ok_or_else(|| Refusal::too_many(message(), AGAIN))
     }
 

@@ -12,7 +12,7 @@ const AIM: f64 = 0.8;
 /// How fast the factor follows: half of the error within one interval of the fleet.
 const GAIN: f64 = 0.5;
 /// The interval is stretched so many times at the most.
-const MOST: f64 = 60.0;
+const FACTOR_LIMIT: f64 = 60.0;
 /// The longest interval that is asked for.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -93,7 +93,7 @@ impl Controller {
         let pressure = (seen.rate / polls).max(seen.lag.as_secs_f64() / lag.as_secs_f64());
         let error = (pressure / AIM - 1.0).clamp(-1.0, 4.0);
         let share = tick.as_secs_f64() / interval.as_secs_f64();
-        self.factor = (self.factor * (1.0 + GAIN * error * share)).clamp(1.0, MOST);
+        self.factor = (self.factor * (1.0 + GAIN * error * share)).clamp(1.0, FACTOR_LIMIT);
         // A stretch of a few hundredths is the jitter of the fleet.
         let stretched = interval.mul_f64(self.factor).min(LONGEST);
         let poll_after = (self.factor > 1.05 && stretched > interval).then_some(stretched);

@@ -12,7 +12,7 @@ use crate::objects::Key;
 /// Over how many objects marks are spread.
 pub const SHARDS: usize = 16;
 /// The most marks of one shard: what is found beyond waits until others are gone.
-const MOST: usize = 50_000;
+const MARKS_LIMIT: usize = 50_000;
 /// The most bytes of a shard, compressed and not.
 pub const LIMIT: usize = 32 << 20;
 
@@ -78,7 +78,7 @@ impl Marks {
             if before.is_some_and(|since| now - since >= *keep) {
                 due.insert(key.clone());
             }
-            if before.is_some() || marks.len() < MOST {
+            if before.is_some() || marks.len() < MARKS_LIMIT {
                 marks.insert(key.to_string(), before.unwrap_or(now));
             }
         }
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_shard_of_marks_has_a_limit_and_what_is_beyond_waits() {
-        let many: BTreeMap<Key, u64> = (0..MOST + 10).map(|n| (key(&format!("a/{n}")), 1)).collect();
+        let many: BTreeMap<Key, u64> = (0..MARKS_LIMIT + 10).map(|n| (key(&format!("a/{n}")), 1)).collect();
         let (marks, _) = Marks::default().next(&many, &BTreeSet::new(), 1000);
-        assert_eq!(marks.0.len(), MOST);
+        assert_eq!(marks.0.len(), MARKS_LIMIT);
     }
 }

@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_secs(2);
 /// The longest rest, whatever a step takes.
 const LONGEST: Duration = Duration::from_secs(60);
 /// A step may take a tenth of the time: the longer it takes, the more reports each write of a shard takes in.
-const TIMES: u32 = 9;
+const REST_PER_WORK: u32 = 9;
 
 /// The folder's loop.
 pub(super) async fn fold(compactor: Compactor, mut stop: watch::Receiver<bool>) {
@@ -27,7 +27,7 @@ pub(super) async fn fold(compactor: Compactor, mut stop: watch::Receiver<bool>) 
             left = step(&compactor, has_old) => has_old = left,
             _ = stop.changed() => return,
         }
-        let rest = (began.elapsed() * TIMES).clamp(SHORTEST, LONGEST);
+        let rest = (began.elapsed() * REST_PER_WORK).clamp(SHORTEST, LONGEST);
         // Both are cancel-safe.
         tokio::select! {
             () = tokio::time::sleep(rest) => {}

@@ -1,4 +1,4 @@
-//! A hub as a Lambda function: events one by one, and no task beside them.
+//! A hub as a Lambda function: events one by one, and no loop beside them.
 //!
 //! `--role serve` answers the requests of a function URL or an HTTP API. `--role publish` does one bounded
 //! step of due work for each event, whatever the event says: a schedule, or a notice that a site asks to
@@ -24,9 +24,9 @@ use crate::lambda;
 use crate::waiting::WakeLimits;
 
 /// The share of an event's time that a step may take.
-const OF_AN_EVENT: f64 = 0.8;
+const STEP_SHARE: f64 = 0.8;
 /// What it takes at least, however little is left: a step that is cut is made good by the next one.
-const LEAST: Duration = Duration::from_secs(1);
+const STEP_LEAST: Duration = Duration::from_secs(1);
 
 /// What a function cannot be told.
 pub(super) fn check(config: &Config) -> Result<(), BadConfig> {
@@ -86,7 +86,7 @@ async fn publish(house: House) -> Result<Exit, HubError> {
 /// What a step may take of an event that has time until then: enough is left to answer it.
 fn time_of(deadline: SystemTime) -> Duration {
     let left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
-    left.mul_f64(OF_AN_EVENT).max(LEAST)
+    left.mul_f64(STEP_SHARE).max(STEP_LEAST)
 }
 
 /// One step. A step that fails is a failed event, which Lambda counts and repeats.

@@ -6,10 +6,12 @@
 //! published (the same, and news of the index), the *writer* of reports (a queue; it ends with its last handle),
 //! the *waker* of agents that wait ([`crate::waiting`]; hears of news by a `watch` channel), the *steering* of
 //! the fleet ([`crate::load`]), and, where there is a publisher, the *folder* of reports (the end only). A
-//! webhook that comes in the pause after another one is passed on by a task of its own, and an artifact that is sent
-//! has one that gives it up when it makes no progress. The *watcher* of the
-//! certificate's files (hears of the end as well) shows new ones to new connections.
-//! In a Lambda function (`function`) there are no tasks: all is done before an event is answered.
+//! webhook that comes in the pause after another one is passed on by a task of its own, and an artifact that is sent,
+//! or a large document, has one that gives it up when it makes no progress. The *watcher* of the certificate's files
+//! (hears of the end as well) shows new ones to new connections.
+//! In a Lambda function (`function`), and with `--once` (`stepping`), there are only those that belong to a request or
+//! to the publisher itself: the writer, looks and keeper, and those of webhooks and large answers. All other work is done
+//! before an event is answered, for an instance is frozen afterwards, and its tasks with it.
 
 mod collecting;
 mod error;

@@ -20,7 +20,7 @@ pub const DOCUMENTS_LIMIT: u64 = 512 << 20;
 /// What one that is remembered takes beside its bytes, and how many times those: it is kept as it is sent, and
 /// opened.
 const OVERHEAD: usize = 512;
-const TIMES: usize = 2;
+const COPIES: usize = 2;
 /// How long a body that never changes is kept without being asked for.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -60,7 +60,7 @@ fn weight(bytes: usize) -> u32 {
 
 /// Rosters, which are replaced.
 pub(super) fn rosters(documents: u64) -> Cache<Name, Arc<Signed<Roster>>> {
-    let weigher = |_: &Name, roster: &Arc<Signed<Roster>>| weight(TIMES * roster.size);
+    let weigher = |_: &Name, roster: &Arc<Signed<Roster>>| weight(COPIES * roster.size);
     Cache::builder()
         .max_capacity(documents / 8)
         .weigher(weigher)
@@ -71,7 +71,7 @@ pub(super) fn rosters(documents: u64) -> Cache<Name, Arc<Signed<Roster>>> {
 
 /// Bodies of groups, which never change.
 pub(super) fn groups(documents: u64) -> Cache<(GroupId, u64), Arc<Signed<Group>>> {
-    let weigher = |_: &(GroupId, u64), group: &Arc<Signed<Group>>| weight(TIMES * group.size);
+    let weigher = |_: &(GroupId, u64), group: &Arc<Signed<Group>>| weight(COPIES * group.size);
     Cache::builder()
         .max_capacity(documents / 2)
         .weigher(weigher)
@@ -82,7 +82,7 @@ pub(super) fn groups(documents: u64) -> Cache<(GroupId, u64), Arc<Signed<Group>>
 
 /// Shards of the table of groups.
 pub(super) fn tables(documents: u64) -> Cache<Digest, Arc<Shelved>> {
-    let weigher = |_: &Digest, table: &Arc<Shelved>| weight(TIMES * table.size);
+    let weigher = |_: &Digest, table: &Arc<Shelved>| weight(COPIES * table.size);
     Cache::builder()
         .max_capacity(documents / 4)
         .weigher(weigher)

@@ -6,19 +6,19 @@ use super::publication::GroupMark;
 use crate::directory::{RosterMark, Short};
 
 /// Five numbers of 64 bits at most, and what stands between them.
-const MOST: usize = 96;
+const TEXT_LIMIT: usize = 96;
 
 /// The text of a [`DesiredTag`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TagText {
-    bytes: [u8; MOST],
+    bytes: [u8; TEXT_LIMIT],
     used: usize,
 }
 
 impl TagText {
     /// The tag of a roster and a group.
     pub(crate) fn new(roster: &RosterMark, group: &GroupMark) -> Self {
-        let mut text = Self { bytes: [0; MOST], used: 0 };
+        let mut text = Self { bytes: [0; TEXT_LIMIT], used: 0 };
         text.put(b"\"");
         text.number(roster.epoch.into());
         text.put(b".");

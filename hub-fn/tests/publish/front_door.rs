@@ -274,12 +274,12 @@ async fn by_event(hub: &Hub, request: Request<Full<Bytes>>) -> Answered {
     Answered { status: head.status, headers: head.headers, body: Bytes::copy_from_slice(body.as_ref()) }
 }
 
-const ALL: [Speaks; 3] = [Speaks::Http1, Speaks::Http2, Speaks::Events];
+const DOORS: [Speaks; 3] = [Speaks::Http1, Speaks::Http2, Speaks::Events];
 
 #[tokio::test]
 async fn a_poll_is_answered_and_then_with_nothing_new_at_every_door() {
     let house = House::public().await;
-    for speaks in ALL {
+    for speaks in DOORS {
         let mut client = house.client(speaks).await;
         let first = client.send(house.request("GET", "/v1/desired"), "").await;
         assert_eq!(first.status, StatusCode::OK, "{speaks:?}");
@@ -306,7 +306,7 @@ async fn nobody_is_let_in_without_a_pass_of_the_cluster_s_own() {
         issue(&house.key, "vault", now()),
         pass::issue(&house.key, &name("harbour"), Digest::of(b"another fleet"), now()),
     ];
-    for speaks in ALL {
+    for speaks in DOORS {
         let mut client = house.client(speaks).await;
         let bare = Request::builder().uri("https://localhost/v1/desired");
         assert_eq!(client.send(bare, "").await.status, StatusCode::UNAUTHORIZED);
@@ -330,7 +330,7 @@ async fn a_pass_that_is_remembered_lets_nobody_else_in() {
     let (claims, signature) = good.rsplit_once('.').expect("three parts");
     let under = |pass: &str| format!("{}.{signature}", pass.rsplit_once('.').expect("three parts").0);
     let (_, not_ours) = forged.rsplit_once('.').expect("three parts");
-    let mut client = house.client(ALL[0]).await;
+    let mut client = house.client(DOORS[0]).await;
     for _ in 0..2 {
         let answer = client.send(house.with_pass("GET", "/v1/desired", &good), "").await;
         assert_eq!(answer.status, StatusCode::OK, "verified, then remembered");
@@ -345,7 +345,7 @@ async fn a_pass_that_is_remembered_lets_nobody_else_in() {
 async fn what_is_too_large_is_refused_and_a_bomb_does_not_go_off() {
     let house = House::public().await;
     let bomb = compress::pack(&vec![0; 64 << 20]);
-    for speaks in ALL {
+    for speaks in DOORS {
         let large = house.request("POST", "/v1/status");
         let answer = house.client(speaks).await.send(large, vec![b' '; 2 * STATUS_LIMIT + 1]).await;
         assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE, "{speaks:?}");
@@ -402,7 +402,7 @@ async fn a_status_counts_once_and_only_under_the_cluster_s_own_signature() {
 async fn an_artifact_is_sent_whole_or_in_part_and_only_to_those_it_is_for() {
     let house = House::public().await;
     let (edge, core) = (house.artifact_of("edge").await, house.artifact_of("core").await);
-    for speaks in ALL {
+    for speaks in DOORS {
         let mut client = house.client(speaks).await;
         let path = format!("/v1/artifacts/{edge}");
         let whole = client.send(house.request("GET", &path), "").await;
@@ -552,7 +552,7 @@ async fn a_certificate_is_replaced_under_a_live_server_and_open_connections_go_o
 #[tokio::test]
 async fn an_answer_has_the_caller_s_id_or_one_of_its_own_and_a_304_has_none() {
     let house = House::public().await;
-    for speaks in ALL {
+    for speaks in DOORS {
         let mut client = house.client(speaks).await;
         let first =
             client.send(house.request("GET", "/v1/desired").header("x-request-id", "mine-1"), "").await;

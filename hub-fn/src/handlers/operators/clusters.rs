@@ -22,7 +22,7 @@ use crate::view::{Freshness, Publication};
 /// How many clusters a page has unless it says otherwise.
 const PAGE: usize = 200;
 /// The most clusters of a page.
-const MOST: usize = 1000;
+const PAGE_LIMIT: usize = 1000;
 /// The most shards that a page looks through: of a million clusters, an eighth.
 const MOST_SHARDS: usize = 128;
 /// How many shards are read ahead.
@@ -164,7 +164,7 @@ impl Filter {
                     }
                 }
                 "prefix" => filter.prefix = value,
-                "limit" => filter.limit = Some(limit(&value, MOST)?),
+                "limit" => filter.limit = Some(limit(&value, PAGE_LIMIT)?),
                 "cursor" => filter.cursor = Some(Cursor::parse(&value)?),
                 name => return Err(unknown(name, KNOWN)),
             }

@@ -20,7 +20,7 @@ use crate::record::{self, FLEET, SourceHead, Summary, Table};
 /// How many items a page has unless it says otherwise.
 const PAGE: usize = 100;
 /// The most items of a page.
-const MOST: usize = 200;
+const PAGE_LIMIT: usize = 200;
 /// The most bytes of a source head in the record.
 const HEAD_LIMIT: usize = 4 << 20;
 /// The most messages of a source in an answer; all of them are in the record.
@@ -42,7 +42,7 @@ impl Slice {
         let mut slice = Self { after: None, limit: PAGE };
         for (name, value) in pairs(query)? {
             match name.as_str() {
-                "limit" => slice.limit = limit(&value, MOST)?,
+                "limit" => slice.limit = limit(&value, PAGE_LIMIT)?,
                 "cursor" => {
                     let after =
                         value.parse().map_err(|_bad_name| bad("cursor is not one that a page had"))?;
