@@ -90,6 +90,7 @@ impl Item {
             None => Owned::Unknown,
             Some(applied) if applied == manifest.digest() => Owned::Everything,
             Some(_) if self.fields.is_empty() => Owned::Unknown,
+            Some(_) if self.fields.are_too_many() => Owned::TooMany,
             Some(_) => Owned::Fields(self.fields.clone()),
         }
     }
@@ -263,6 +264,7 @@ pub fn plan(
             Some((item, Ok(live))) => match cause(&manifest, item, &live) {
                 Some(cause) => {
                     manifest.terms.owned = item.owned(&manifest);
+                    manifest.terms.listed.clone_from(&item.uid);
                     plan.operations.push(Operation::Apply(Box::new(manifest), cause));
                 }
                 None => plan.unchanged += 1,
@@ -610,8 +612,21 @@ mod tests {
         assert_eq!(owned(&inventory, &new), Owned::Unknown, "an inventory of before fields were listed");
         inventory.items[0].fields = marks.clone();
         assert_eq!(owned(&inventory, &new), Owned::Fields(marks));
+        let many: Vec<String> = (0..2_000).map(|n| format!(".data.k{n}")).collect();
+        inventory.items[0].fields = FieldMarks::of(many.iter().map(String::as_str));
+        assert_eq!(owned(&inventory, &new), Owned::TooMany);
         inventory.items[0].applied = None;
         assert_eq!(owned(&inventory, &old), Owned::Unknown, "its first apply was never confirmed");
+    }
+
+    #[test]
+    fn which_life_is_listed_is_known_to_who_applies_it_next() {
+        let (inventory, live) = state(&[manifest("a", "1")], None);
+        let desired = vec![manifest("a", "2")];
+        let plan =
+            plan(desired, &inventory, live, Completeness::Complete, revision("2"), &Claimed::default());
+        let [Operation::Apply(manifest, _)] = &plan.operations[..] else { panic!("it is applied") };
+        assert_eq!(manifest.terms.listed.as_deref(), Some("uid-1"));
     }
 
     #[test]

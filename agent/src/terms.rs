@@ -45,6 +45,8 @@ pub struct Terms {
     pub adopt: bool,
     /// What of it has been ours until now.
     pub owned: Owned,
+    /// Which life of the name is listed as ours; none where no apply was confirmed.
+    pub listed: Option<String>,
 }
 
 /// What of an object has been ours until now: who has taken such a field since has drifted it, and is not
@@ -58,6 +60,8 @@ pub enum Owned {
     Everything,
     /// These fields were.
     Fields(FieldMarks),
+    /// More fields were than are remembered: the object itself has to say which.
+    TooMany,
 }
 
 impl Owned {
@@ -65,7 +69,7 @@ impl Owned {
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         match self {
-            Self::Unknown => false,
+            Self::Unknown | Self::TooMany => false,
             Self::Everything => true,
             Self::Fields(marks) => marks.has(path),
         }
@@ -93,7 +97,7 @@ impl Terms {
         let may = ProtectedKind::of(&key.group, &key.kind).is_none_or(|kind| prune.kinds.contains(kind));
         let recreate = may && flag(RECREATE_ANNOTATION, policy.recreate || by_flux || by_argo);
         let adopt = flag(ADOPT_ANNOTATION, policy.adopt);
-        Self { conflicts, recreate, adopt, owned: Owned::Unknown }
+        Self { conflicts, recreate, adopt, owned: Owned::Unknown, listed: None }
     }
 }
 
@@ -146,31 +150,58 @@ fn has_option(options: &str, wanted: &str) -> bool {
 ///
 /// Two paths with one hash would make one of them look ours: one chance in four thousand million for each
 /// pair.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct FieldMarks(Box<[u32]>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct FieldMarks(Marks);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Marks {
+    These(Box<[u32]>),
+    TooMany,
+}
+
+/// How marks are written that are too many: no text of Base64.
+const TOO_MANY: &str = "*";
+
+impl Default for FieldMarks {
+    fn default() -> Self {
+        Self(Marks::These(Box::default()))
+    }
+}
 
 impl FieldMarks {
-    /// The marks of these paths; none at all where there are too many to remember.
+    /// The marks of these paths; only that there are too many, where they are too many to remember.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut marks: Vec<u32> = paths.into_iter().map(mark).take(MARKS_LIMIT + 1).collect();
-        if marks.len() > MARKS_LIMIT {
-            marks.clear();
+        let Self(marks) = Self::of_all(paths.into_iter().take(MARKS_LIMIT + 1));
+        match marks {
+            Marks::These(marks) if marks.len() <= MARKS_LIMIT => Self(Marks::These(marks)),
+            Marks::These(_) | Marks::TooMany => Self(Marks::TooMany),
         }
+    }
+
+    /// The marks of these paths, however many: to be looked at and not to be remembered.
+    pub fn of_all<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut marks: Vec<u32> = paths.into_iter().map(mark).collect();
         marks.sort_unstable();
         marks.dedup();
-        Self(marks.into())
+        Self(Marks::These(marks.into()))
     }
 
-    /// Whether nothing is remembered.
+    /// Whether nothing is remembered, not even that there was too much.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        matches!(&self.0, Marks::These(marks) if marks.is_empty())
     }
 
-    /// Whether a path is among them.
+    /// Whether there were more than are remembered.
+    #[must_use]
+    pub fn are_too_many(&self) -> bool {
+        self.0 == Marks::TooMany
+    }
+
+    /// Whether a path is among those that are remembered.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
-        self.0.binary_search(&mark(path)).is_ok()
+        matches!(&self.0, Marks::These(marks) if marks.binary_search(&mark(path)).is_ok())
     }
 }
 
@@ -181,13 +212,17 @@ fn mark(path: &str) -> u32 {
 
 impl fmt::Debug for FieldMarks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} fields", self.0.len())
+        match &self.0 {
+            Marks::These(marks) => write!(f, "{} fields", marks.len()),
+            Marks::TooMany => write!(f, "over {MARKS_LIMIT} fields"),
+        }
     }
 }
 
 impl Serialize for FieldMarks {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bytes: Vec<u8> = self.0.iter().flat_map(|mark| mark.to_be_bytes()).collect();
+        let Marks::These(marks) = &self.0 else { return serializer.serialize_str(TOO_MANY) };
+        let bytes: Vec<u8> = marks.iter().flat_map(|mark| mark.to_be_bytes()).collect();
         serializer.serialize_str(&STANDARD_NO_PAD.encode(bytes))
     }
 }
@@ -195,11 +230,14 @@ impl Serialize for FieldMarks {
 impl<'de> Deserialize<'de> for FieldMarks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
+        if text == TOO_MANY {
+            return Ok(Self(Marks::TooMany));
+        }
         let bytes = STANDARD_NO_PAD.decode(text).map_err(serde::de::Error::custom)?;
         let (marks, []) = bytes.as_chunks::<4>() else {
             return Err(serde::de::Error::custom("marks have four bytes each"));
         };
-        Ok(Self(marks.iter().map(|mark| u32::from_be_bytes(*mark)).collect()))
+        Ok(Self(Marks::These(marks.iter().map(|mark| u32::from_be_bytes(*mark)).collect())))
     }
 }
 
@@ -229,7 +267,7 @@ mod tests {
         let yes = json!({FORCE_ANNOTATION: "true", RECREATE_ANNOTATION: "true", ADOPT_ANNOTATION: "true"});
         let no = json!({FORCE_ANNOTATION: "false", RECREATE_ANNOTATION: "false", ADOPT_ANNOTATION: "false"});
         let everything =
-            Terms { conflicts: Conflicts::Force, recreate: true, adopt: true, owned: Owned::Unknown };
+            Terms { conflicts: Conflicts::Force, recreate: true, adopt: true, ..Terms::default() };
         assert_eq!(terms("ConfigMap", &json!({}), all), everything);
         assert_eq!(terms("ConfigMap", &yes, ApplyPolicy::default()), everything);
         assert_eq!(terms("ConfigMap", &no, all), Terms::default());
@@ -285,7 +323,13 @@ mod tests {
         assert_eq!(serde_json::from_value::<FieldMarks>(written).expect("marks"), marks);
         assert!(serde_json::from_value::<FieldMarks>(json!("AAAA")).is_err());
         let many: Vec<String> = (0..=MARKS_LIMIT).map(|n| format!(".data.k{n}")).collect();
-        assert!(FieldMarks::of(many.iter().map(String::as_str)).is_empty());
-        assert!(!FieldMarks::of(many[1..].iter().map(String::as_str)).is_empty());
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let too_many = FieldMarks::of(many.iter().copied());
+        assert!(too_many.are_too_many() && !too_many.is_empty() && !too_many.has(".data.k1"));
+        let written = serde_json::to_value(&too_many).expect("JSON");
+        assert_eq!(serde_json::from_value::<FieldMarks>(written).expect("marks"), too_many);
+        let most = FieldMarks::of(many[1..].iter().copied());
+        assert!(!most.are_too_many() && most.has(".data.k1"));
+        assert!(FieldMarks::of_all(many).has(".data.k1024"));
     }
 }

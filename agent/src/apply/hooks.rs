@@ -176,7 +176,9 @@ fn runs_to_an_end(key: &ObjectKey) -> bool {
 }
 
 /// Applies the object of a hook and lists it. It is listed already, without a life.
-async fn apply<T: Target>(hands: &mut Hands<'_, T>, manifest: Manifest) -> Result<(), ObjectError> {
+async fn apply<T: Target>(hands: &mut Hands<'_, T>, mut manifest: Manifest) -> Result<(), ObjectError> {
+    let item = hands.inventory.items.iter().find(|item| item.key == manifest.key);
+    manifest.terms.listed = item.and_then(|item| item.uid.clone());
     let applies = [(manifest, Cause::Changed)];
     let usable = namespaces(hands.target, hands.owner, &applies).await;
     let [(manifest, _)] = applies;

@@ -280,7 +280,7 @@ impl<T: Target> Guarded<T> {
         items: &[Item],
     ) -> BTreeMap<ObjectKey, Manifest> {
         let applied: BTreeMap<ObjectKey, _> =
-            items.iter().filter_map(|item| Some((item.key.clone(), item.applied?))).collect();
+            items.iter().filter_map(|item| Some((item.key.clone(), (item.applied?, &item.uid)))).collect();
         let (renders, service) = (self.store.renders(), self.service.clone());
         let picked = tokio::task::spawn_blocking(move || renders.pick(&service, Some(&keys))).await;
         let manifests = match picked {
@@ -288,10 +288,13 @@ impl<T: Target> Guarded<T> {
             // Whatever is wrong with it, the next pass makes it again.
             Ok(Ok(Stored::Absent | Stored::Corrupt(_)) | Err(_)) | Err(_) => vec![],
         };
-        let are =
-            manifests.into_iter().filter(|manifest| applied.get(&manifest.key) == Some(&manifest.digest()));
-        let on_their_terms = are.map(|mut manifest| {
+        let are = manifests.into_iter().filter_map(|manifest| match applied.get(&manifest.key) {
+            Some((digest, uid)) if *digest == manifest.digest() => Some((manifest, *uid)),
+            Some(_) | None => None,
+        });
+        let on_their_terms = are.map(|(mut manifest, uid)| {
             manifest.terms = self.said.terms(&manifest);
+            manifest.terms.listed.clone_from(uid);
             // It is what was applied: whoever has taken a field of it since has drifted it.
             manifest.terms.owned = Owned::Everything;
             (manifest.key.clone(), manifest)

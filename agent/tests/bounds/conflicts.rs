@@ -1,6 +1,6 @@
 //! Fields that somebody else owns, and fields that cannot be changed.
 
-use farshore_agent::object::Manifest;
+use farshore_agent::object::{Manifest, SERVICE_LABEL};
 use farshore_agent::plan::Item;
 use farshore_agent::target::{Retry, Target as _};
 use farshore_agent::terms::{ADOPT_ANNOTATION, FORCE_ANNOTATION, Owned, RECREATE_ANNOTATION, Terms};
@@ -137,6 +137,93 @@ async fn what_is_not_ours_is_never_deleted_to_be_made_anew() {
     let error = place.target.apply(&place.owner, &manifest).await.expect_err("it is not ours");
     assert!(error.message.contains("does not carry our mark"), "{error}");
     assert_eq!(deployments.get("web").await.expect("it is there").metadata.uid, before);
+}
+
+#[tokio::test]
+async fn what_is_made_anew_is_proven_to_be_ours_as_what_is_deleted() {
+    let place = Place::named("proven-anew").await;
+    let deployments = place.api("apps", "v1", "Deployment", "deployments");
+    let applied = place.apply(&place.manifest(selecting("one")).await).await;
+    // By force, so that nothing else is in the way.
+    let body = annotated(annotated(selecting("two"), RECREATE_ANNOTATION), FORCE_ANNOTATION);
+    let wanted = with_terms(&place, body).await;
+    let uid = || async { deployments.get("web").await.expect("it is there").metadata.uid };
+    let by = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    let edit = async |metadata: Value| {
+        let change = Patch::Merge(json!({"metadata": metadata}));
+        deployments.patch("web", &by, &change).await.expect("a good change");
+    };
+    let refused = async |manifest: &Manifest, why: &str| {
+        let error = place.target.apply(&place.owner, manifest).await.expect_err("it is not proven");
+        assert!(error.message.contains(why), "{error}");
+        assert_eq!((uid().await, error.retry), (applied.uid.clone(), Retry::Pointless));
+    };
+    edit(json!({"labels": {SERVICE_LABEL: "another"}})).await;
+    refused(&wanted, "does not carry our mark").await;
+    edit(json!({"labels": {SERVICE_LABEL: place.owner.service}})).await;
+
+    let mut earlier = wanted.clone();
+    earlier.terms.listed = Some("earlier-life".into());
+    refused(&earlier, "listed earlier-life").await;
+
+    edit(json!({"annotations": {"helm.sh/resource-policy": "keep"}})).await;
+    refused(&wanted, "says that it stays").await;
+    assert!(place.target.preview(&place.owner, &wanted).await.is_err(), "a preview promises nothing else");
+    edit(json!({"annotations": {"helm.sh/resource-policy": null}})).await;
+
+    let mut listed = wanted;
+    listed.terms.listed.clone_from(&applied.uid);
+    assert_ne!(place.apply(&listed).await.uid, applied.uid);
+}
+
+#[tokio::test]
+async fn among_more_fields_than_are_remembered_only_those_that_are_ours_are_taken() {
+    let place = Place::named("many-fields").await;
+    let body = |value: &str, more: &[&str]| {
+        let mut body = config_map("a", value);
+        (0..1_100).for_each(|n| body["data"][format!("k{n}")] = value.into());
+        more.iter().for_each(|key| body["data"][*key] = value.into());
+        body
+    };
+    let item = place.apply(&place.manifest(body("1", &[])).await).await;
+    assert!(item.fields.are_too_many());
+    place.edit("a", json!({"data": {"foreign": "theirs"}})).await;
+    let next = async |value: &str, more: &[&str]| {
+        let mut manifest = place.manifest(body(value, more)).await;
+        manifest.terms.owned = Owned::TooMany;
+        manifest
+    };
+    let with_theirs = next("2", &["foreign"]).await;
+    let error = place.target.apply(&place.owner, &with_theirs).await.expect_err("it was never ours");
+    assert!(error.message.starts_with("conflict: \"kubectl-edit\" owns .data.foreign ("), "{error}");
+    assert_eq!(
+        (value(&place, "a", "foreign").await, value(&place, "a", "k7").await),
+        ("theirs".into(), "1".into())
+    );
+
+    // Who applied the same value owns the field with us.
+    let both =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k7": "1"}});
+    by_others(&place, "helm", &both).await;
+    place.apply(&next("2", &[]).await).await;
+    assert_eq!(
+        (value(&place, "a", "foreign").await, value(&place, "a", "k7").await),
+        ("theirs".into(), "2".into())
+    );
+}
+
+#[tokio::test]
+async fn what_another_service_applied_is_not_ours_because_nothing_is_remembered() {
+    let place = Place::named("unremembered").await;
+    place.config_map("a").await;
+    place
+        .edit("a", json!({"data": {"a": "theirs"}, "metadata": {"labels": {SERVICE_LABEL: "another"}}}))
+        .await;
+    let manifest = place.manifest(config_map("a", "2")).await;
+    assert_eq!(manifest.terms.owned, Owned::Unknown);
+    let error = place.target.apply(&place.owner, &manifest).await.expect_err("it is another's");
+    assert!(error.message.contains("owns .data.a"), "{error}");
+    assert_eq!(value(&place, "a", "a").await, "theirs");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use super::observe::look;
 use super::{adopt, path, recreate, usable};
 use crate::object::{FIELD_MANAGER, Manifest, Owner};
 use crate::target::{Applied, Effect, Preview};
-use crate::terms::Owned;
+use crate::terms::{Owned, Terms};
 
 /// One apply: who sends it, where to, and what.
 #[derive(Clone, Copy)]
@@ -99,7 +99,10 @@ impl Applying<'_> {
                 Ok(next) => return Ok(Preview::of(live.as_ref(), &next, &self.manifest.key)),
                 Err(fault) => match self.remedy(&resource, &fault).await? {
                     Remedy::Force if force == Force::No => force = Force::Yes,
-                    Remedy::Room => return Ok(Preview::Anew),
+                    Remedy::Room => {
+                        recreate::in_the_way(self.connection, &resource, self.owner, self.manifest).await?;
+                        return Ok(Preview::Anew);
+                    }
                     Remedy::Force => return Err(self.complain(&resource, &fault)),
                 },
             }
@@ -164,7 +167,7 @@ impl Applying<'_> {
     async fn remedy(self, resource: &Resource, fault: &Fault) -> Result<Remedy, Complaint> {
         let terms = &self.manifest.terms;
         if let Some(conflicts) = Conflicts::read(fault) {
-            let may = conflicts.may_be_taken(terms) || self.is_ours(resource).await?;
+            let may = conflicts.may_be_taken(terms) || self.is_ours(resource, &conflicts).await?;
             return if may { Ok(Remedy::Force) } else { Err(conflicts.complaint()) };
         }
         match recreate::is_needed(fault) {
@@ -174,16 +177,24 @@ impl Applying<'_> {
         }
     }
 
-    /// Whether the object itself says that we have applied it, where nobody else remembers: the inventory
-    /// was lost, or is of a time when it did not list fields.
-    async fn is_ours(self, resource: &Resource) -> Result<bool, Complaint> {
-        if self.manifest.terms.owned != Owned::Unknown {
+    /// What the object itself says, where nobody else remembers.
+    ///
+    /// Without an inventory, its marks say that this service has applied it. Where too many fields were ours to
+    /// remember each, its own list of them is asked: what somebody took since is not in it, and is told.
+    async fn is_ours(self, resource: &Resource, conflicts: &Conflicts) -> Result<bool, Complaint> {
+        let terms = &self.manifest.terms;
+        if !matches!(terms.owned, Owned::Unknown | Owned::TooMany) {
             return Ok(false);
         }
         let key = &self.manifest.key;
         let live = look(self.connection, resource, key.namespace.as_deref(), &key.name).await;
         let live = live.map_err(|fault| fault.complaint(&format!("get {resource}")))?;
-        Ok(live.is_some_and(|live| live.is_of(&self.owner.cluster)))
+        let Some(live) = live.filter(|live| live.is_marked(self.owner)) else { return Ok(false) };
+        if terms.owned == Owned::Unknown {
+            return Ok(true);
+        }
+        let owned = Owned::Fields(live.all_fields());
+        Ok(conflicts.may_be_taken(&Terms { owned, ..terms.clone() }))
     }
 
     fn complain(self, resource: &Resource, fault: &Fault) -> Complaint {

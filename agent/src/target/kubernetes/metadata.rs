@@ -112,17 +112,19 @@ impl Metadata {
         hasher.finish()
     }
 
-    /// The fields that are ours.
+    /// The fields that are ours, to be remembered.
     pub(super) fn fields(&self) -> FieldMarks {
-        let ours = self.managed_fields.iter().filter(|entry| entry.is_ours());
-        let paths: Vec<String> = ours.flat_map(|entry| entry.fields_v1.paths()).collect();
-        FieldMarks::of(paths.iter().map(String::as_str))
+        FieldMarks::of(self.own_paths().iter().map(String::as_str))
     }
 
-    /// Whether this cluster's agent has applied the object, for whichever service.
-    pub(super) fn is_of(&self, cluster: &Name) -> bool {
-        self.labels.contains_key(SERVICE_LABEL)
-            && self.annotations.get(CLUSTER_ANNOTATION).map(String::as_str) == Some(cluster.as_str())
+    /// The fields that are ours, however many.
+    pub(super) fn all_fields(&self) -> FieldMarks {
+        FieldMarks::of_all(self.own_paths().iter().map(String::as_str))
+    }
+
+    fn own_paths(&self) -> Vec<String> {
+        let ours = self.managed_fields.iter().filter(|entry| entry.is_ours());
+        ours.flat_map(|entry| entry.fields_v1.paths()).collect()
     }
 
     /// Whether annotations say that the object stays when it leaves its service.

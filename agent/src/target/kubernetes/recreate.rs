@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::connection::{Connection, Request};
 use super::discovery::Resource;
 use super::fault::{Complaint, Fault, is_immutable};
+use super::metadata::Metadata;
 use super::observe::look;
 use super::path;
 use crate::object::{Manifest, Owner};
@@ -32,6 +33,39 @@ pub(super) fn how_to_ask(fault: &Fault, manifest: &Manifest, deed: &str) -> Comp
     ))
 }
 
+/// What would have to go, if anything is there: it is proven like what is deleted for good (`delete.rs`).
+pub(super) async fn in_the_way(
+    connection: &Connection,
+    resource: &Resource,
+    owner: &Owner,
+    manifest: &Manifest,
+) -> Result<Option<Metadata>, Complaint> {
+    let key = &manifest.key;
+    let live = look(connection, resource, key.namespace.as_deref(), &key.name).await;
+    let live = live.map_err(|fault| fault.complaint(&format!("get {resource}")))?;
+    match live.as_ref().map_or(Ok(()), |live| may_go(live, owner, manifest.terms.listed.as_deref())) {
+        Ok(()) => Ok(live),
+        Err(why) => {
+            Err(Complaint::pointless(format!("it would have to be deleted and made anew, and {why}")))
+        }
+    }
+}
+
+/// A name of which no life is listed was never confirmed, or its list was lost: then the marks alone decide.
+fn may_go(live: &Metadata, owner: &Owner, listed: Option<&str>) -> Result<(), String> {
+    if !live.is_marked(owner) {
+        return Err("it does not carry our mark for this service: delete it by hand".to_owned());
+    }
+    if let Some(listed) = listed.filter(|listed| *listed != live.uid) {
+        let uid = &live.uid;
+        return Err(format!("it is not what was applied (UID {uid}, listed {listed}): delete it by hand"));
+    }
+    if live.is_kept() {
+        return Err("an annotation of it says that it stays: take that away, or delete it by hand".to_owned());
+    }
+    Ok(())
+}
+
 /// Deletes an object of ours, and returns when it is gone.
 ///
 /// Its UID is a precondition. If the power goes now, it is made anew by the next pass: it stays listed.
@@ -45,12 +79,7 @@ pub(super) async fn make_room(
     let namespace = key.namespace.as_deref();
     let get = format!("get {resource}");
     let see = async || look(connection, resource, namespace, &key.name).await;
-    let Some(live) = see().await.map_err(|fault| fault.complaint(&get))? else { return Ok(()) };
-    if !live.is_of(&owner.cluster) {
-        return Err(Complaint::pointless(
-            "it would have to be deleted and made anew, and it does not carry our mark: delete it by hand",
-        ));
-    }
+    let Some(live) = in_the_way(connection, resource, owner, manifest).await? else { return Ok(()) };
     let target = path::object(resource, resource.namespace(namespace), &key.name)
         .map_err(|bad| Complaint::pointless(bad.to_string()))?;
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
