@@ -11,8 +11,9 @@
 //! shard. A power cut between shards leaves objects that are listed and not there yet, or not there any
 //! more; neither takes anything away.
 //!
-//! An older agent does not know shards. The folder's version is raised before the first of them is
-//! written, so that it refuses the folder; while no service is that large, it can go on with it.
+//! Both forms are of layout 1: whoever may open the folder knows both. A power cut may leave both of one service.
+//! Until the head is there, the one file is what was written last; from then on the shards are, and what only the
+//! one file lists had left before they were written.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -130,6 +130,38 @@ fn a_power_cut_between_files_lists_nothing_less_than_before_the_write_or_after_i
 }
 
 #[test]
+fn of_a_whole_file_and_shards_the_newer_counts_and_what_it_lists_stays_listed() {
+    let old = inventory(1_500);
+    // Two objects left, many came, and one was applied anew.
+    let mut new = inventory(3_000);
+    new.items.drain(..2);
+    new.items[0].uid = Some("another".to_owned());
+    new.settled = Some(Digest::of(b"2"));
+    let (_temp, store) = store();
+    files::save(&store.whole(&web()), &old).expect("written");
+
+    // The power went before the head was written: what was listed then is listed.
+    let dir = store.shards(&web());
+    make_folder(&dir).expect("made");
+    write_shards(&dir, &new).expect("written");
+    let head = fs::read(dir.join(HEAD)).expect("there");
+    fs::remove_file(dir.join(HEAD)).expect("removed");
+    assert_eq!(good(&store), old);
+    assert_eq!(store.services_with_inventory().expect("listed"), [web()]);
+
+    // It went before the one file was removed: the shards are newer, and what had left them stays away.
+    fs::write(dir.join(HEAD), head).expect("written");
+    assert!(store.whole(&web()).is_file());
+    assert_eq!((good(&store), store.salvage(&web()).expect("readable")), (new.clone(), new.clone()));
+    assert_eq!(store.services_with_inventory().expect("listed"), [web()]);
+
+    // Whatever is written next leaves one of them.
+    store.save_inventory(&web(), &new).expect("written");
+    assert!(!store.whole(&web()).exists());
+    assert_eq!(good(&store), new);
+}
+
+#[test]
 fn a_damaged_shard_loses_only_what_it_listed_and_is_made_good_by_the_next_write() {
     let (_temp, store) = store();
     let large = inventory(2_000);
