@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
@@ -66,33 +66,62 @@ pub fn folder(state: &Path) -> PathBuf {
 /// [`StoreError::Io`] when the folder cannot be listed.
 pub fn load(state: &Path) -> Result<(Controls, Vec<String>), StoreError> {
     let dir = folder(state);
-    let (mut controls, mut alarms) = (Controls::default(), vec![]);
+    let (mut controls, mut alarms, mut overflow) = (Controls::default(), vec![], vec![]);
     if !dir.is_dir() {
         return Ok((controls, alarms));
     }
     for file in files::list(&dir)? {
         let Some(control) = Control::of(&file) else { continue };
-        let unsaid = if control == Control::Hold { Unsaid::For(HOLD_UNLESS_SAID) } else { Unsaid::ForEver };
-        let (text, written) = match contents(&dir.join(&file)) {
-            Ok(Some(found)) => found,
-            // It was removed just now.
-            Ok(None) => continue,
-            Err(error) => {
-                alarms.push(chain(&error));
-                (String::new(), farshore_shared::clock::now())
-            }
-        };
-        let stop = read(&text, written, unsaid);
+        // It may have been removed just now.
+        let Some(stop) = stop_of(&dir.join(&file), &control, &mut alarms) else { continue };
         match control {
             Control::Pause => controls.pause = Some(stop),
             Control::Hold => controls.hold = Some(stop),
             Control::PauseService(service) if controls.services.len() < SERVICES_LIMIT => {
                 controls.services.insert(service, stop);
             }
-            Control::PauseService(_) => {}
+            Control::PauseService(_) => overflow.push(stop),
+        }
+    }
+    if !overflow.is_empty() {
+        let count = SERVICES_LIMIT + overflow.len();
+        let why = format!("{count} services are paused one by one (limit {SERVICES_LIMIT})");
+        alarms.push(format!(
+            "{why}: everything is paused instead; use one pause, and remove the files of pauses that are over"
+        ));
+        controls.pause = controls.pause.into_iter().chain(overflow).reduce(longer);
+        if let Some(pause) = &mut controls.pause {
+            pause.reason = why;
         }
     }
     Ok((controls, alarms))
+}
+
+/// The one of two that lasts longer.
+fn longer(one: Stop, other: Stop) -> Stop {
+    match (one.until, other.until) {
+        (Some(ends), Some(ends_too)) if ends_too > ends => other,
+        (Some(_), None) => other,
+        _ => one,
+    }
+}
+
+/// What a file stops, if it is there. One that cannot be read stops what its name says, from when it was written: not
+/// from now, or it would never end.
+fn stop_of(path: &Path, control: &Control, alarms: &mut Vec<String>) -> Option<Stop> {
+    let unsaid = if *control == Control::Hold { Unsaid::For(HOLD_UNLESS_SAID) } else { Unsaid::ForEver };
+    match contents(path) {
+        Ok(found) => found.map(|(text, written)| read(&text, written, unsaid)),
+        Err(error) => {
+            alarms.push(chain(&error));
+            let written = path.metadata().and_then(|metadata| metadata.modified()).map(seconds);
+            Some(read("", written.unwrap_or_else(|_| farshore_shared::clock::now()), unsaid))
+        }
+    }
+}
+
+fn seconds(at: SystemTime) -> UnixSeconds {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// What a file holds, and when it was written.
@@ -104,10 +133,9 @@ fn contents(path: &Path) -> Result<Option<(String, UnixSeconds)>, StoreError> {
         Err(error) => return Err(failed(error)),
     };
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
-    let written = written.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut bytes = vec![];
     file.take(READ_LIMIT).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), written)))
+    Ok(Some((String::from_utf8_lossy(&bytes).into_owned(), seconds(written))))
 }
 
 /// Stops something.
@@ -191,6 +219,54 @@ mod tests {
             assert!(clear(temp.path(), &control).expect("it is gone already").is_none());
         }
         assert_eq!(load(temp.path()).expect("readable").0, Controls::default());
+    }
+
+    #[test]
+    fn what_cannot_be_read_stops_from_when_it_was_written_and_ends() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let temp = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder(temp.path())).expect("made");
+        let hold = folder(temp.path()).join("hold");
+        let written = UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
+        fs::write(&hold, "").expect("written");
+        File::open(&hold).and_then(|file| file.set_modified(written)).expect("its time is set");
+        fs::set_permissions(&hold, fs::Permissions::from_mode(0)).expect("nobody may read it");
+        let ends = Some(1_800_000_000 + HOLD_UNLESS_SAID);
+        let (controls, _) = load(temp.path()).expect("the folder is readable");
+        assert_eq!(controls.hold.expect("it holds").until, ends);
+        fs::remove_file(&hold).expect("removed");
+
+        // Root may read every file; what is no file nobody can.
+        fs::create_dir(&hold).expect("made");
+        File::open(&hold).and_then(|file| file.set_modified(written)).expect("its time is set");
+        let mut alarms = vec![];
+        let stop = stop_of(&hold, &Control::Hold, &mut alarms).expect("it holds");
+        assert_eq!((stop.until, alarms.len()), (ends, 1));
+        let stop = stop_of(&hold, &Control::Pause, &mut alarms).expect("it pauses");
+        assert_eq!((stop.since, stop.until), (1_800_000_000, None));
+    }
+
+    #[test]
+    fn more_single_pauses_than_are_counted_pause_everything_for_as_long_as_they_last() {
+        let temp = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder(temp.path())).expect("made");
+        let pause = |n: usize, text: &str| {
+            fs::write(folder(temp.path()).join(format!("pause.s{n:04}")), text).expect("written");
+        };
+        (0..SERVICES_LIMIT).for_each(|n| pause(n, ""));
+        let (controls, alarms) = load(temp.path()).expect("readable");
+        assert_eq!((controls.services.len(), controls.pause, alarms.len()), (SERVICES_LIMIT, None, 0));
+
+        pause(SERVICES_LIMIT, "2026-12-27T06:00:00Z");
+        let (controls, alarms) = load(temp.path()).expect("readable");
+        let all = controls.pause.expect("everything is paused");
+        assert_eq!((all.until, controls.services.len()), (Some(1_798_351_200), SERVICES_LIMIT));
+        assert!(alarms[0].starts_with("1001 services are paused one by one (limit 1000)"), "{alarms:?}");
+
+        pause(SERVICES_LIMIT + 1, "");
+        set(temp.path(), &Control::Pause, Some(1_800_000_000), "by hand").expect("written");
+        let all = load(temp.path()).expect("readable").0.pause.expect("everything is paused");
+        assert_eq!(all.until, None, "one of them is for ever");
     }
 
     #[test]
