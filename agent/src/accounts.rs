@@ -14,13 +14,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
 use serde::Deserialize;
 
 use crate::render::yaml;
+use crate::store::{StoreError, files};
 
 /// The most bytes of the file.
-const FILE_LIMIT: usize = 1 << 20;
+const FILE_LIMIT: u64 = 1 << 20;
 /// The longest name of a service account: an RFC 1123 subdomain.
 const ACCOUNT_LIMIT: usize = 253;
 
@@ -126,15 +128,18 @@ impl Accounts {
     /// # Errors
     /// [`AccountsError`]: a list with one mistake is not used in part.
     pub fn read(path: &Path) -> Result<Self, AccountsError> {
+        let bad = |why| AccountsError::Bad { path: path.to_owned(), why };
         let unreadable = |source| AccountsError::Unreadable { path: path.to_owned(), source };
-        let bytes = std::fs::read(path).map_err(unreadable)?;
-        Self::parse(&bytes).map_err(|why| AccountsError::Bad { path: path.to_owned(), why })
+        let absent = || unreadable(io::ErrorKind::NotFound.into());
+        let read = files::read(path, FILE_LIMIT).map_err(|error| match error {
+            StoreError::Io { source, .. } => unreadable(source),
+            StoreError::TooLarge { limit, .. } => bad(format!("it has over {limit} bytes")),
+            other => bad(chain(&other)),
+        });
+        Self::parse(&read?.ok_or_else(absent)?).map_err(bad)
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
-        if bytes.len() > FILE_LIMIT {
-            return Err(format!("it has {} bytes, limit {FILE_LIMIT}", bytes.len()));
-        }
         let mut documents = yaml::read(bytes);
         let (Some((_, document)), true) = (documents.pop(), documents.is_empty()) else {
             return Err("it is one document with the list `accounts`".to_owned());
@@ -255,6 +260,12 @@ mod tests {
         ] {
             assert!(Accounts::parse(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_not_read_to_its_end() {
+        let refused = Accounts::read(Path::new("/dev/zero")).expect_err("it has no end");
+        assert!(refused.to_string().contains("it has over 1048576 bytes"), "{refused}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farshore_shared::exit::chain;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{Contact, Snapshot};
 use crate::store::{Found, StoreError, files};
@@ -47,7 +47,7 @@ pub async fn keep(state: PathBuf, mut known: watch::Receiver<Known>) {
                 warn!(error = %chain(&error), "the site's own status cannot be written; everything else goes on");
                 failed = true;
             }
-            Err(_) => {}
+            Err(error) => debug!(error = %chain(&error), "the site's own status still cannot be written"),
         }
         sleep(PAUSE).await;
     }
