@@ -1,16 +1,17 @@
 //! The task that tells a cluster about its services. It hears what is known by a `watch` channel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farshore_shared::clock;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{ServiceState, UnixSeconds};
+use farshore_shared::wire::UnixSeconds;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::happenings::between;
+use super::happenings::{between, is_removed};
 use super::ledger::Ledger;
 use super::shown::{self, Heard};
 use super::tally::Tally;
@@ -73,7 +74,8 @@ impl<B: Board> Announcer<B> {
     #[must_use]
     pub fn new(board: B, cluster: Name, before: Option<Snapshot>) -> Self {
         let now = clock::now();
-        let (tally, ledger) = (Tally::new(cluster.clone(), now), Ledger::new(now));
+        let shown = before.iter().flat_map(|before| &before.services).map(|service| service.name.clone());
+        let (tally, ledger) = (Tally::new(cluster.clone(), now), Ledger::new(now, shown.collect()));
         let (events, statuses) = Default::default();
         Self { board, cluster, tally, ledger, before: before.map(Arc::new), heard: None, events, statuses }
     }
@@ -109,12 +111,14 @@ impl<B: Board> Announcer<B> {
         }
         let heard = Heard::after(self.heard, known, snapshot, now);
         self.heard = Some(heard);
-        for service in &snapshot.services {
-            if service.state == ServiceState::Applied && service.message == "removed" {
-                self.ledger.forget(&service.name);
-            } else {
-                self.ledger.want(&service.name, shown::status(snapshot, service, heard));
-            }
+        let services = snapshot.services.iter().filter(|service| !is_removed(service));
+        let services: BTreeMap<&Name, _> = services.map(|service| (&service.name, service)).collect();
+        // Whatever is in place or named is among them: what is not has been removed, also where nobody saw how.
+        if snapshot.reached {
+            self.ledger.only(&services.keys().copied().cloned().collect());
+        }
+        for (name, service) in services {
+            self.ledger.want(name, shown::status(snapshot, service, heard));
         }
     }
 
@@ -137,9 +141,13 @@ impl<B: Board> Announcer<B> {
         if !self.statuses.is_open(now) {
             return;
         }
-        for service in self.ledger.take_gone() {
-            if let Err(error) = self.board.take_down(&self.cluster, &service).await {
-                self.statuses.hear(&error, now);
+        for service in self.ledger.gone() {
+            if !self.statuses.is_open(now) {
+                return;
+            }
+            match self.board.take_down(&self.cluster, &service).await {
+                Ok(()) => self.ledger.taken_down(&service),
+                Err(error) => self.statuses.hear(&error, now),
             }
         }
         for (service, status) in self.ledger.due(now) {
@@ -167,6 +175,7 @@ mod tests {
     use crate::announce::Event;
     use crate::local::Contact;
     use crate::local::keeper::tests::snapshot;
+    use farshore_shared::wire::{ServiceState, ServiceStatus};
     use serde_json::Value;
     use std::sync::Mutex;
 
@@ -230,8 +239,42 @@ mod tests {
         let away =
             known(|snapshot| (snapshot.reached, snapshot.services[0].state) = (false, ServiceState::Waiting));
         assert!(told(&sheet, &mut announcer, &away, now + 120).await.is_empty(), "nothing was seen");
-        let removed = known(|snapshot| snapshot.services[0].message = "removed".into());
-        assert_eq!(told(&sheet, &mut announcer, &removed, now + 180).await, ["no web"]);
+        let removed = known(|snapshot| {
+            let web = snapshot.services[0].name.clone();
+            snapshot.services[0] = ServiceStatus::new(web, "", ServiceState::Applied);
+            snapshot.services[0].message = "removed; 1 objects that left are kept".into();
+        });
+        assert_eq!(told(&sheet, &mut announcer, &removed, now + 180).await, ["ServiceRemoved", "no web"]);
+        let nothing = known(|snapshot| snapshot.services.clear());
+        assert!(told(&sheet, &mut announcer, &nothing, now + 240).await.is_empty(), "it is gone already");
+    }
+
+    #[tokio::test]
+    async fn a_service_whose_removal_nobody_saw_is_taken_down_and_told_of_all_the_same() {
+        let (sheet, now) = (Arc::new(Sheet::default()), 1_800_000_000);
+        let before = Some(snapshot());
+        let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), before);
+        let away = known(|snapshot| {
+            snapshot.reached = false;
+            snapshot.services.clear();
+        });
+        assert!(told(&sheet, &mut announcer, &away, now).await.is_empty(), "nothing was seen");
+        let nothing = known(|snapshot| snapshot.services.clear());
+        assert_eq!(told(&sheet, &mut announcer, &nothing, now + 60).await, ["ServiceRemoved", "no web"]);
+        assert!(told(&sheet, &mut announcer, &nothing, now + 120).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_taken_down_is_taken_down_later() {
+        let refusing = Sheet { refuses: Some(BoardError::Later("away".into())), ..Sheet::default() };
+        let (sheet, now) = (Arc::new(refusing), 1_800_000_000);
+        let before = Some(snapshot());
+        let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), before);
+        let nothing = known(|snapshot| snapshot.services.clear());
+        assert!(told(&sheet, &mut announcer, &nothing, now).await.contains(&"no web".to_owned()));
+        assert_eq!(announcer.wait(now), Duration::from_secs(LATER));
+        assert!(told(&sheet, &mut announcer, &nothing, now + LATER - 1).await.is_empty());
+        assert!(told(&sheet, &mut announcer, &nothing, now + LATER).await.contains(&"no web".to_owned()));
     }
 
     #[tokio::test]

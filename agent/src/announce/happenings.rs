@@ -35,10 +35,24 @@ pub fn between(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Happening> {
         of.revision(earlier, status);
         of.drift(earlier, status);
     }
+    let is_listed = |name: &Name| now.services.iter().any(|status| status.name == *name);
+    for status in before.iter().flat_map(|before| &before.services) {
+        if !is_listed(&status.name) && !is_removed(status) {
+            let mut of = Of { service: &status.name, found: &mut found };
+            of.removed("it is no service of this site any more");
+        }
+    }
     let none = SiteControls::default();
     let earlier = before.and_then(|before| before.controls.as_ref()).unwrap_or(&none);
     stops(earlier, now.controls.as_ref().unwrap_or(&none), &mut found);
     found
+}
+
+/// Whether a service has just been removed, as `reconcile::removal` says it: what is applied has a commit.
+#[must_use]
+pub fn is_removed(status: &ServiceStatus) -> bool {
+    let said = status.message == "removed" || status.message.starts_with("removed; ");
+    said && status.state == ServiceState::Applied && status.commit.is_empty()
 }
 
 /// What happened to one service.
@@ -75,13 +89,21 @@ impl Of<'_> {
                 format!("commit {commit}: {}", now.message),
             );
         } else if now.state == ServiceState::Applied && !is_same && !was_stopped {
-            if now.message == "removed" {
-                self.say("ServiceRemoved", Tone::Normal, "", "all of it was removed".to_owned());
+            if is_removed(now) {
+                let kept = now.message.strip_prefix("removed; ");
+                self.removed(&kept.map_or_else(
+                    || "all of it was removed".to_owned(),
+                    |kept| format!("it was removed; {kept}"),
+                ));
             } else {
                 let note = format!("commit {commit} is applied and healthy ({} objects)", now.objects);
                 self.say("RevisionApplied", Tone::Normal, &now.commit, note);
             }
         }
+    }
+
+    fn removed(&mut self, note: &str) {
+        self.say("ServiceRemoved", Tone::Normal, "", note.to_owned());
     }
 
     fn drift(&mut self, before: Option<&ServiceStatus>, now: &ServiceStatus) {
@@ -207,6 +229,25 @@ mod tests {
         let held = with(|web| web.state = ServiceState::Held);
         assert_eq!(said(Some(&applied), &held), none, "what was stopped says so itself");
         assert_eq!(said(Some(&held), &applied), none);
+    }
+
+    #[test]
+    fn a_removal_is_told_of_once_whoever_saw_it_and_whatever_is_kept() {
+        let removed =
+            |message: &str| with(|web| (web.commit, web.message) = (String::new(), message.to_owned()));
+        let nothing = Snapshot { services: vec![], ..snapshot() };
+        let all = removed("removed");
+        assert_eq!(said(Some(&snapshot()), &all), ["ServiceRemoved: all of it was removed"]);
+        let kept =
+            removed("removed; 1 objects that left are kept; ConfigMap a: an annotation says that it stays");
+        let told = said(Some(&snapshot()), &kept);
+        assert!(
+            told[0].starts_with("ServiceRemoved: it was removed; 1 objects that left are kept"),
+            "{told:?}"
+        );
+        assert!(said(Some(&kept), &nothing).is_empty() && said(Some(&all), &all).is_empty());
+        let unseen = ["ServiceRemoved: it is no service of this site any more"];
+        assert_eq!(said(Some(&snapshot()), &nothing), unseen);
     }
 
     #[test]

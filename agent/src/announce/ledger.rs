@@ -1,6 +1,6 @@
 //! Which statuses are written, and when: what changed, and no service more often than every few seconds. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::names::Name;
 use farshore_shared::wire::UnixSeconds;
@@ -18,37 +18,46 @@ const RATE: u64 = 2;
 pub struct Ledger {
     wanted: BTreeMap<Name, Value>,
     written: BTreeMap<Name, (Value, UnixSeconds)>,
-    /// Services that were removed, and whose status is to go.
-    gone: Vec<Name>,
+    /// Services that may be shown, by this process or by one before it.
+    shown: BTreeSet<Name>,
+    /// Those of them that are no services any more: they stay here until their status is gone.
+    gone: BTreeSet<Name>,
     room: usize,
     refilled: UnixSeconds,
 }
 
 impl Ledger {
-    /// Nothing was written by this process.
+    /// Nothing was written by this process; these may have been shown by one before it.
     #[must_use]
-    pub fn new(now: UnixSeconds) -> Self {
+    pub fn new(now: UnixSeconds, shown: BTreeSet<Name>) -> Self {
         let (wanted, written, gone) = Default::default();
-        Self { wanted, written, gone, room: BURST, refilled: now }
+        Self { wanted, written, shown, gone, room: BURST, refilled: now }
     }
 
     /// What a service shall be shown as.
     pub fn want(&mut self, service: &Name, status: Value) {
-        self.gone.retain(|gone| gone != service);
+        self.gone.remove(service);
+        self.shown.insert(service.clone());
         self.wanted.insert(service.clone(), status);
     }
 
-    /// A service was removed.
-    pub fn forget(&mut self, service: &Name) {
-        if self.wanted.remove(service).is_some() {
-            self.written.remove(service);
-            self.gone.push(service.clone());
-        }
+    /// These are the services, and there are no others: whatever else is shown has been removed.
+    pub fn only(&mut self, services: &BTreeSet<Name>) {
+        self.wanted.retain(|service, _| services.contains(service));
+        self.written.retain(|service, _| services.contains(service));
+        self.gone.extend(self.shown.difference(services).cloned());
+        self.shown.retain(|service| services.contains(service));
     }
 
     /// The services whose status shall go.
-    pub fn take_gone(&mut self) -> Vec<Name> {
-        std::mem::take(&mut self.gone)
+    #[must_use]
+    pub fn gone(&self) -> Vec<Name> {
+        self.gone.iter().cloned().collect()
+    }
+
+    /// The status of a service is gone.
+    pub fn taken_down(&mut self, service: &Name) {
+        self.gone.remove(service);
     }
 
     /// What is to be written now, as much as there is room for.
@@ -66,7 +75,8 @@ impl Ledger {
     /// When something is to be written.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixSeconds> {
-        self.wanted.keys().filter_map(|service| self.due_at(service)).min()
+        let taking_down = (!self.gone.is_empty()).then_some(0);
+        self.wanted.keys().filter_map(|service| self.due_at(service)).chain(taking_down).min()
     }
 
     /// A status was written.
@@ -101,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_status_is_written_when_it_changed_and_not_more_often_than_every_ten_seconds() {
-        let mut ledger = Ledger::new(100);
+        let mut ledger = Ledger::new(100, BTreeSet::new());
         ledger.want(&name("web"), json!(1));
         assert_eq!(write(&mut ledger, 100), 1);
         ledger.want(&name("web"), json!(1));
@@ -116,7 +126,7 @@ mod tests {
 
     #[test]
     fn many_statuses_are_spread_over_time_and_each_is_written() {
-        let mut ledger = Ledger::new(100);
+        let mut ledger = Ledger::new(100, BTreeSet::new());
         (0..100).for_each(|n| ledger.want(&name(&format!("s{n}")), json!(n)));
         assert_eq!(write(&mut ledger, 100), 20);
         assert_eq!(write(&mut ledger, 100), 0);
@@ -125,13 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_was_removed_is_taken_down_once() {
-        let mut ledger = Ledger::new(100);
+    fn a_service_that_was_removed_is_taken_down_once_and_until_it_is() {
+        let mut ledger = Ledger::new(100, [name("old")].into());
         ledger.want(&name("web"), json!(1));
+        ledger.want(&name("shop"), json!(1));
         write(&mut ledger, 100);
-        ledger.forget(&name("web"));
-        ledger.forget(&name("web"));
-        assert_eq!(ledger.take_gone(), [name("web")]);
-        assert_eq!((ledger.take_gone(), ledger.next_due()), (vec![], None));
+        for _ in 0..2 {
+            ledger.only(&[name("shop")].into());
+            assert_eq!((ledger.gone(), ledger.next_due()), (vec![name("old"), name("web")], Some(0)));
+        }
+        ledger.want(&name("old"), json!(1));
+        ledger.taken_down(&name("web"));
+        ledger.only(&[name("shop"), name("old")].into());
+        assert_eq!((ledger.gone(), ledger.due(200)), (vec![], vec![(name("old"), json!(1))]));
     }
 }

@@ -6,3 +6,4 @@ mod looking;
 mod prune;
 mod refusals;
 mod rights;
+mod told;

@@ -49,6 +49,10 @@ impl Announcements {
         self.ours.lock().unwrap_or_else(PoisonError::into_inner).insert(service.clone(), uid);
     }
 
+    fn unlearn(&self, service: &Name) {
+        self.ours.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+    }
+
     /// Makes the object, unless it is another site's.
     async fn make(&self, cluster: &Name, service: &Name) -> Result<(), BoardError> {
         let target = format!("{SERVICES}/{service}");
@@ -113,7 +117,7 @@ impl Board for Announcements {
             Ok(_) => Ok(()),
             Err(fault) => {
                 // Somebody may have deleted it: the next try looks.
-                self.ours.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+                self.unlearn(service);
                 if fault.is(404) {
                     return Err(BoardError::Later(fault.in_words()));
                 }
@@ -122,17 +126,27 @@ impl Board for Announcements {
         }
     }
 
-    async fn take_down(&self, _cluster: &Name, service: &Name) -> Result<(), BoardError> {
-        // Only what this process has seen to be ours.
-        let Some(uid) = self.uid(service) else { return Ok(()) };
+    async fn take_down(&self, cluster: &Name, service: &Name) -> Result<(), BoardError> {
+        // An agent before this one may have made it, and somebody may have made it anew: the object says whose it is.
+        let target = format!("{SERVICES}/{service}");
+        let uid = match self.connection.call::<Partial>(Request::get_metadata(target)).await {
+            Ok(found) if found.metadata.is_from(cluster) => found.metadata.uid,
+            Ok(_) => return Ok(()),
+            Err(fault) if fault.is(404) => {
+                self.unlearn(service);
+                return Ok(());
+            }
+            Err(fault) => return Err(refused(&fault, "get farshoreservices")),
+        };
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
         let request = Request::delete(format!("{SERVICES}/{service}"), body.to_string().into_bytes());
         match self.connection.call::<IgnoredAny>(request).await {
             Ok(_) => {}
-            Err(fault) if fault.is(404) || fault.is(409) => {}
+            Err(fault) if fault.is(404) => {}
+            Err(fault) if fault.is(409) => return Err(BoardError::Later(fault.in_words())),
             Err(fault) => return Err(refused(&fault, "delete farshoreservices")),
         }
-        self.ours.lock().unwrap_or_else(PoisonError::into_inner).remove(service);
+        self.unlearn(service);
         Ok(())
     }
 }
