@@ -476,6 +476,18 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
             if found.contains(wanted) { Ok(()) } else { Err(found) }
         })
         .await
+    let stays = [
+        "get",
+        "deployment",
+        "farshore-agent",
+        "--namespace=farshore",
+        "--output=jsonpath={.spec.template.spec}",
+    ];
+    let stays = kubernetes.kubectl(&stays)?;
+    assert!(
+        stays.contains(r#""nodeSelector":{"kubernetes.io/hostname":""#),
+        "its folder is on a node: {stays}"
+    );
     };
     let value = [
         "get",
