@@ -368,6 +368,17 @@ async fn an_agent_proves_that_it_can_take_over_beside_the_one_that_works_and_say
     }
     assert_eq!(place.shown().await?["agent"]["running"], true, "the one that works was not disturbed");
 
+    // With the options that it is given: it reads the list of accounts, and looks at the lease.
+    let accounts = place.site.state().with_file_name("accounts.yaml");
+    std::fs::write(&accounts, "accounts: [{service: '*', acount: shop/a}]").expect("the file can be written");
+    let mistyped = prove(&place, &[&format!("--accounts={}", accounts.display())]).await?;
+    assert_eq!(mistyped.status.code(), Some(3), "{mistyped:?}");
+    assert!(mistyped.stdout.contains("failed  target: the list of accounts"), "{}", mistyped.stdout);
+    assert!(mistyped.stdout.contains("acount"), "{}", mistyped.stdout);
+    let electing = prove(&place, &["--leader-elect=proving/agent"]).await?;
+    assert_eq!(electing.status.code(), Some(0), "{electing:?}");
+    assert!(electing.stdout.contains("lease proving/agent is not there yet"), "{}", electing.stdout);
+
     place.world.hub.kill()?;
     for options in [&[] as &[&str], &["--unless-alone"]] {
         let unheard = prove(&place, options).await?;
@@ -395,6 +406,22 @@ async fn an_agent_proves_that_it_can_take_over_beside_the_one_that_works_and_say
     place.spoil()?;
     place.until_value(Some("1")).await?;
     assert_eq!(std::fs::read(place.site.state().join("version")).expect("it is there"), before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_on_another_node_than_its_state_folder_does_not_take_over() -> Result<(), KitError> {
+    let place = Place::without_agent("elsewhere", &["--leader-elect=default/elsewhere"]).await?;
+    let prove = async || place.site.launch_with(&["preflight", "--unless-alone"])?.output(SOON).await;
+    let new = prove().await?;
+    assert_eq!(new.status.code(), Some(0), "{new:?}");
+    let lease = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "elsewhere", "namespace": "default"}, "spec": {"holderIdentity": "node-1"}}"#;
+    place.kubernetes.kubectl_with_input(&["apply", "--filename=-"], lease)?;
+    let elsewhere = prove().await?;
+    assert_eq!(elsewhere.status.code(), Some(3), "{elsewhere:?}");
+    let said = "failed  target: lease default/elsewhere is there, so an agent of this site has worked";
+    assert!(elsewhere.stdout.contains(said), "{}", elsewhere.stdout);
     Ok(())
 }
 
@@ -449,6 +476,18 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
     kubernetes.kubectl(&["apply", "--filename", DEFINITION])?;
     kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/farshoreservices.farshore.dev"])?;
     kubernetes.kubectl(&["apply", "--filename", AGENT])?;
+    let stays = [
+        "get",
+        "deployment",
+        "farshore-agent",
+        "--namespace=farshore",
+        "--output=jsonpath={.spec.template.spec}",
+    ];
+    let stays = kubernetes.kubectl(&stays)?;
+    assert!(
+        stays.contains(r#""nodeSelector":{"kubernetes.io/hostname":""#),
+        "its folder is on a node: {stays}"
+    );
     let verbs = "--verb=get,list,watch,create,patch,delete";
     kubernetes.kubectl(&[
         "create",
@@ -476,18 +515,6 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
             if found.contains(wanted) { Ok(()) } else { Err(found) }
         })
         .await
-    let stays = [
-        "get",
-        "deployment",
-        "farshore-agent",
-        "--namespace=farshore",
-        "--output=jsonpath={.spec.template.spec}",
-    ];
-    let stays = kubernetes.kubectl(&stays)?;
-    assert!(
-        stays.contains(r#""nodeSelector":{"kubernetes.io/hostname":""#),
-        "its folder is on a node: {stays}"
-    );
     };
     let value = [
         "get",

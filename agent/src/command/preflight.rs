@@ -10,8 +10,11 @@ use farshore_shared::clock;
 use farshore_shared::exit::{Exit, chain};
 
 use super::SiteError;
+use crate::agent::AgentError;
 use crate::config::{AgentArgs, TargetSpec};
 use crate::hub::{Caller, DesiredAnswer, HubClient, HubError, PATIENCE, Trust};
+#[cfg(feature = "kubernetes")]
+use crate::lead::Ballot as _;
 use crate::store::{EnrolmentRecord, Found, Store, StoreError, files};
 use crate::target::Target;
 use crate::target::directory::Directory;
@@ -128,6 +131,10 @@ fn read_all(args: &AgentArgs) -> Result<String, (String, Exit)> {
 
 async fn reach(args: &AgentArgs) -> Result<String, (String, Exit)> {
     match &args.target {
+        TargetSpec::Directory(_) if args.accounts.is_some() => Err(bad(AgentError::NoAccounts)),
+        TargetSpec::Directory(_) if args.leader_elect.is_some() => {
+            Err(bad("a lease is in a cluster: --leader-elect needs --target kubernetes"))
+        }
         TargetSpec::Directory(path) => answers(Directory::open(path.clone())).await,
         TargetSpec::Kubernetes => cluster(args).await,
     }
@@ -138,11 +145,27 @@ async fn answers<T: Target>(target: T) -> Result<String, (String, Exit)> {
     Ok("it answers".to_owned())
 }
 
+/// Reaches it as the agent would, as far as its options say how.
 #[cfg(feature = "kubernetes")]
 async fn cluster(args: &AgentArgs) -> Result<String, (String, Exit)> {
-    use crate::target::kubernetes::{Kubernetes, Options};
-    let target = Kubernetes::connect(args.kubeconfig.as_deref(), Options::default()).await;
-    answers(target.map_err(|error| bad(chain(&error)))?).await
+    use crate::target::kubernetes::Options;
+    let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
+    let target = crate::agent::connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await;
+    let target = target.map_err(|error| bad(chain(&error)))?;
+    let lease = args.leader_elect.clone().map(|name| (name.to_string(), target.lease(name)));
+    let said = answers(target).await?;
+    let Some((name, lease)) = lease else { return Ok(said) };
+    match lease.read().await.map_err(bad)? {
+        // A site that starts anew has no lease yet. An agent that would take this one has nothing of what was in place.
+        Some(_) if matches!(folder(&args.state), Ok(None)) => Err(bad(format!(
+            "lease {name} is there, so an agent of this site has worked, but its state folder is not ({}): is this \
+             its node? Where the folder is lost for good, delete the lease",
+            args.state.display()
+        ))),
+        Some(record) if record.holder.is_empty() => Ok(format!("{said}; lease {name} is free")),
+        Some(record) => Ok(format!("{said}; lease {name} is held by {}", record.holder)),
+        None => Ok(format!("{said}; lease {name} is not there yet")),
+    }
 }
 
 #[cfg(not(feature = "kubernetes"))]
