@@ -230,7 +230,7 @@ mod tests {
         let written = UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
         fs::write(&hold, "").expect("written");
         File::open(&hold).and_then(|file| file.set_modified(written)).expect("its time is set");
-        fs::set_permissions(&hold, fs::Permissions::from_mode(0)).expect("nobody may read it");
+        fs::set_permissions(&hold, fs::Permissions::from_mode(0o000)).expect("nobody may read it");
         let ends = Some(1_800_000_000 + HOLD_UNLESS_SAID);
         let (controls, _) = load(temp.path()).expect("the folder is readable");
         assert_eq!(controls.hold.expect("it holds").until, ends);
