@@ -469,25 +469,13 @@ fn as_account(kubernetes: &Kubernetes) -> Result<(tempfile::TempDir, PathBuf), K
     Ok((folder, kubeconfig))
 }
 
-#[tokio::test]
-async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agent_works_and_tells()
--> Result<(), KitError> {
-    let kubernetes = server().await?;
-    kubernetes.kubectl(&["apply", "--filename", DEFINITION])?;
-    kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/farshoreservices.farshore.dev"])?;
+/// The shipped agent with its account, which may also write what the services of a test have.
+fn ship(kubernetes: &Kubernetes) -> Result<(), KitError> {
     kubernetes.kubectl(&["apply", "--filename", AGENT])?;
-    let stays = [
-        "get",
-        "deployment",
-        "farshore-agent",
-        "--namespace=farshore",
-        "--output=jsonpath={.spec.template.spec}",
-    ];
-    let stays = kubernetes.kubectl(&stays)?;
-    assert!(
-        stays.contains(r#""nodeSelector":{"kubernetes.io/hostname":""#),
-        "its folder is on a node: {stays}"
-    );
+    let deployment = ["get", "deployment", "farshore-agent", "--namespace=farshore", "--output=json"];
+    let deployment: Value = serde_json::from_str(&kubernetes.kubectl(&deployment)?).expect("JSON");
+    let node = &deployment["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"];
+    assert!(node.is_string(), "its folder is on a node: {deployment}");
     let verbs = "--verb=get,list,watch,create,patch,delete";
     kubernetes.kubectl(&[
         "create",
@@ -504,6 +492,16 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
         "--clusterrole=config-maps",
         account,
     ])?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agent_works_and_tells()
+-> Result<(), KitError> {
+    let kubernetes = server().await?;
+    kubernetes.kubectl(&["apply", "--filename", DEFINITION])?;
+    kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/farshoreservices.farshore.dev"])?;
+    ship(&kubernetes)?;
     let (_folder, kubeconfig) = as_account(&kubernetes)?;
     let world = World::on_disk("limited", &[("a.yaml", &config_map("a", "1"))]).await?;
     let site = world.fleet.site("limited", &world.hub.address(), Target::Kubernetes(kubeconfig))?;
