@@ -383,7 +383,18 @@ async fn repairs_hooks_and_removals_go_as_the_account_too() -> Result<(), KitErr
 
 #[tokio::test]
 async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waiting() -> Result<(), KitError> {
+    const OBJECTS: usize = 40;
+    let files = |value: &str| -> Vec<(String, String)> {
+        let name = |n: usize| if n == 0 { "a".to_owned() } else { format!("a{n}") };
+        (0..OBJECTS).map(|n| (format!("manifests/{}.yaml", name(n)), config_map(&name(n), value))).collect()
+    };
+    fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
+        files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect()
+    }
     let mut place = Place::with("hooked", &[("a.yaml", &config_map("a", "1"))]).await?;
+    place.site = place.site.option("--leader-elect=default/hooked");
+    place.site.start().await?;
+    place.world.app.commit(&borrowed(&files("1")))?;
     place.world.app.commit(&[("quick/q.yaml", &config_map("q", "1"))])?;
     place.declare("", &service("hooked-not", "app", "quick", "raw"))?;
     let is_applied = |status: &ServiceStatus| status.state == ServiceState::Applied;
@@ -405,14 +416,15 @@ async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waitin
     })
     .await?;
     let mark = place.kubernetes.audit_mark()?;
-    let (a, q) = (config_map("a", "2"), config_map("q", "2"));
-    place.world.app.commit(&[("manifests/a.yaml", &a), ("quick/q.yaml", &q)])?;
+    let (many, q) = (files("2"), config_map("q", "2"));
+    place.world.app.commit(&[borrowed(&many), vec![("quick/q.yaml", &q)]].concat())?;
     wait_for("the first service to be under way", SOON, async || {
-        let wrote = writes(&place, mark, "/namespaces/hooked/configmaps/a?");
+        let wrote = writes(&place, mark, "/namespaces/hooked/configmaps/a");
         if wrote.map_err(|error| error.to_string())?.is_empty() { Err("it is not") } else { Ok(()) }
             .map_err(ToOwned::to_owned)
     })
     .await?;
+    let hanging = place.kubernetes.audit_mark()?;
     let begun = Instant::now();
     wait_for("the other service", SOON, async || {
         let value = ["get", "configmap", "q", "--namespace=hooked-not", "--output=jsonpath={.data.value}"];
@@ -423,6 +435,13 @@ async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waitin
     })
     .await?;
     assert!(begun.elapsed() < Duration::from_secs(20), "it waited for {:?}", begun.elapsed());
+    wait_for("the lease to be renewed time and again", SOON, async || {
+        let renewed = writes(&place, hanging, "/leases/hooked").map_err(|error| error.to_string())?.len();
+        if renewed >= 5 { Ok(()) } else { Err(format!("{renewed} times")) }
+    })
+    .await?;
+    let said = place.site.process().stderr();
+    assert_eq!(said.matches("this agent leads").count(), 1, "it has lost its lease: {said}");
     place.kubernetes.kubectl(&["delete", "validatingwebhookconfiguration", "hooked"])?;
     place.until("configmap", "a", "{.data.value}", Some("2")).await
 }

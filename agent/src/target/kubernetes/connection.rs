@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use farshore_shared::names::Name;
 use farshore_shared::retry::Schedule;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, StatusCode};
@@ -215,6 +216,8 @@ pub(super) struct Connection {
     flow: Flow,
     /// As whom requests are sent; none for ourselves.
     account: Option<Arc<Account>>,
+    /// For which service requests are sent.
+    service: Option<Arc<Name>>,
     /// Whom the kubeconfig impersonates.
     impersonates: Option<Arc<str>>,
 }
@@ -238,13 +241,18 @@ impl Connection {
         patient.read_timeout = None;
         let streaming = Client::try_from(patient).map_err(unusable)?;
         let client = Client::try_from(config).map_err(unusable)?;
-        let (flow, account) = (Flow::new(options.in_flight, options.per_second), None);
-        Ok(Self { client, streaming, url, options, flow, account, impersonates })
+        let flow = Flow::new(options.in_flight, options.per_second);
+        Ok(Self { client, streaming, url, options, flow, account: None, service: None, impersonates })
     }
 
     /// The same connections, for requests in the name of an account.
     pub(super) fn acting_as(&self, account: Arc<Account>) -> Self {
         Self { account: Some(account), ..self.clone() }
+    }
+
+    /// The same connections, for requests on behalf of a service: its writes leave places to others.
+    pub(super) fn of_service(&self, service: &Name) -> Self {
+        Self { service: Some(Arc::new(service.clone())), ..self.clone() }
     }
 
     /// Whether requests are sent in the name of an account.
@@ -277,11 +285,20 @@ impl Connection {
 
     /// Sends a request and hands out the answer's bytes.
     pub(super) async fn raw(&self, request: Request) -> Result<Bytes, Fault> {
-        let place = self.flow.place().await;
+        let place = self.place(&request).await;
         self.in_time(self.patiently(&request, place)).await
     }
 
-    /// The same for a question that must not wait behind others, and whose answer tells nothing of load.
+    async fn place(&self, request: &Request) -> Place {
+        self.flow.place(self.service.as_ref().filter(|_| request.method != Method::GET)).await
+    }
+
+    /// The same as [`Connection::call`] for a request that must not wait behind others.
+    pub(super) async fn call_at_once<T: DeserializeOwned>(&self, request: Request) -> Result<T, Fault> {
+        serde_json::from_slice(&self.at_once(request).await?).map_err(Fault::Unreadable)
+    }
+
+    /// Sends a request that must not wait behind others, and whose answer tells nothing of load.
     pub(super) async fn at_once(&self, request: Request) -> Result<Bytes, Fault> {
         self.in_time(self.once(&request)).await
     }
@@ -318,7 +335,7 @@ impl Connection {
                 return Err(Fault::Refused(status));
             }
             tokio::time::sleep(pause).await;
-            place = self.flow.place().await;
+            place = self.place(request).await;
             tries += 1;
         }
     }

@@ -5,11 +5,17 @@
 //! 3.1), which shares a server fairly among clients that know nothing of one another. Whoever was refused
 //! waits as long as the server asked before it takes a place again. A site may set a bound of its own, to
 //! requests at once and to requests a second.
+//!
+//! An admission webhook that does not answer holds a write for as long as half a minute. So a service that writes has at
+//! most as many places as it leaves free (Choudhury and Hahne's dynamic thresholds): however many services hang, there
+//! is room for another, and for whoever only reads.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farshore_shared::names::Name;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -38,14 +44,18 @@ struct Shared {
 struct Room {
     limit: f64,
     taken: usize,
+    /// Of those, how many each service has for its writes.
+    writing: BTreeMap<Arc<Name>, usize>,
     /// Counts the times that the limit was halved: what was sent before is no further news.
     halved: u64,
 }
 
 impl Room {
     #[expect(clippy::cast_precision_loss, reason = "requests in flight are few")]
-    fn is_free(&self) -> bool {
-        (self.taken as f64) < self.limit.floor()
+    fn is_free(&self, writer: Option<&Arc<Name>>) -> bool {
+        let left = self.limit.floor() - self.taken as f64;
+        let has = writer.and_then(|writer| self.writing.get(writer)).copied().unwrap_or_default();
+        left >= 1.0 && (has == 0 || (has as f64) < left)
     }
 }
 
@@ -54,37 +64,42 @@ impl Room {
 pub(super) struct Place {
     shared: Arc<Shared>,
     halved: u64,
+    writer: Option<Arc<Name>>,
 }
 
 impl Flow {
     /// Nothing is known of the server yet. At most so many requests go at once, and in a second.
     pub(super) fn new(in_flight: u16, per_second: Option<u32>) -> Self {
         let most = f64::from(in_flight).max(LEAST);
-        let room = Mutex::new(Room { limit: FIRST.min(most), taken: 0, halved: 0 });
+        let room = Mutex::new(Room { limit: FIRST.min(most), taken: 0, writing: BTreeMap::new(), halved: 0 });
         let step = per_second.map(|most| Duration::from_secs(1) / most.max(1));
         let pace = step.map(|step| (step, Mutex::new(Instant::now())));
         Self { shared: Arc::new(Shared { room, left: Notify::new(), most, pace }) }
     }
 
-    /// Waits for a place, and until a request may be sent.
-    pub(super) async fn place(&self) -> Place {
-        let place = self.free().await;
+    /// Waits for a place, and until a request may be sent: a write of a service, or anything else.
+    pub(super) async fn place(&self, writer: Option<&Arc<Name>>) -> Place {
+        let place = self.free(writer).await;
         if let Some((step, next)) = &self.shared.pace {
             sleep_until(reserved(*step, next)).await;
         }
         place
     }
 
-    async fn free(&self) -> Place {
+    async fn free(&self, writer: Option<&Arc<Name>>) -> Place {
         loop {
             let mut left = pin!(self.shared.left.notified());
             // From here on no place that is left goes unnoticed.
             left.as_mut().enable();
             {
                 let mut room = self.shared.room();
-                if room.is_free() {
+                if room.is_free(writer) {
                     room.taken += 1;
-                    return Place { shared: Arc::clone(&self.shared), halved: room.halved };
+                    if let Some(writer) = writer {
+                        *room.writing.entry(Arc::clone(writer)).or_default() += 1;
+                    }
+                    let (shared, writer) = (Arc::clone(&self.shared), writer.cloned());
+                    return Place { shared, halved: room.halved, writer };
                 }
             }
             left.await;
@@ -123,10 +138,19 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.room().taken -= 1;
-        // Two: the limit may have grown by one. Who finds no room waits again.
-        self.shared.left.notify_one();
-        self.shared.left.notify_one();
+        let mut room = self.shared.room();
+        room.taken -= 1;
+        if let Some(writer) = &self.writer
+            && let Some(places) = room.writing.get_mut(writer)
+        {
+            *places -= 1;
+            if *places == 0 {
+                room.writing.remove(writer);
+            }
+        }
+        drop(room);
+        // All: the first to wait may be of a service that has its share. Who finds no room waits again.
+        self.shared.left.notify_waiters();
     }
 }
 
@@ -148,7 +172,7 @@ mod tests {
     async fn places(flow: &Flow, count: usize) -> Vec<Place> {
         let mut places = Vec::new();
         for _ in 0..count {
-            places.push(flow.place().await);
+            places.push(flow.place(None).await);
         }
         places
     }
@@ -157,11 +181,11 @@ mod tests {
     async fn who_finds_no_place_waits_until_one_is_left() {
         let flow = Flow::new(64, None);
         let mut taken = places(&flow, 16).await;
-        let mut waiting = std::pin::pin!(flow.place());
+        let mut waiting = std::pin::pin!(flow.place(None));
         assert!(poll!(&mut waiting).is_pending());
         drop(taken.pop());
         let _place = waiting.await;
-        assert!(flow.place().now_or_never().is_none());
+        assert!(flow.place(None).now_or_never().is_none());
     }
 
     #[tokio::test]
@@ -174,11 +198,11 @@ mod tests {
         assert!((8.4..8.5).contains(&flow.limit()), "{}", flow.limit());
         drop(wave);
         for _ in 0..20 {
-            flow.place().await.refused();
+            flow.place(None).await.refused();
         }
         assert!((flow.limit() - LEAST).abs() < f64::EPSILON, "one request always goes");
         for _ in 0..10_000 {
-            flow.place().await.answered();
+            flow.place(None).await.answered();
         }
         assert!((flow.limit() - 64.0).abs() < f64::EPSILON);
     }
@@ -188,7 +212,29 @@ mod tests {
         let flow = Flow::new(2, None);
         let wave = places(&flow, 2).await;
         wave.iter().for_each(Place::answered);
-        assert!(flow.place().now_or_never().is_none(), "however much the server bears");
+        assert!(flow.place(None).now_or_never().is_none(), "however much the server bears");
+    }
+
+    #[tokio::test]
+    async fn services_whose_writes_hang_leave_a_place_to_others() {
+        let flow = Flow::new(64, None);
+        let services = ["a", "b", "c", "d"].map(|name| Arc::new(name.parse().expect("a name")));
+        let mut held = vec![];
+        let mut counts = vec![];
+        for service in &services {
+            let before = held.len();
+            while let Some(place) = flow.place(Some(service)).now_or_never() {
+                held.push(place);
+            }
+            counts.push(held.len() - before);
+        }
+        assert_eq!(counts, [8, 4, 2, 1]);
+        let mut waiting = std::pin::pin!(flow.place(Some(&services[0])));
+        assert!(poll!(&mut waiting).is_pending());
+        drop(flow.place(None).now_or_never().expect("who reads finds the last place"));
+        assert!(poll!(&mut waiting).is_pending());
+        held.drain(..8);
+        assert!(poll!(&mut waiting).is_ready(), "what its service gave back is heard of");
     }
 
     #[test]

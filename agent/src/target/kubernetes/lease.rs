@@ -1,4 +1,4 @@
-//! A Lease of `coordination.k8s.io` in a cluster.
+//! A Lease of `coordination.k8s.io` in a cluster. Its requests wait behind no others: who waits too long loses it.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -68,7 +68,7 @@ impl Lease {
 impl Ballot for Lease {
     async fn read(&self) -> Result<Option<Record>, BallotError> {
         let target = format!("{}/{}", self.collection(), self.at.name);
-        match self.connection.call::<Found>(Request::get(target)).await {
+        match self.connection.call_at_once::<Found>(Request::get(target)).await {
             Ok(Found { metadata, spec }) => Ok(Some(Record {
                 holder: spec.holder_identity.unwrap_or_default(),
                 lasts: spec.lease_duration_seconds.unwrap_or_default(),
@@ -92,7 +92,7 @@ impl Ballot for Lease {
                 Request::apply(format!("{target}?fieldManager={FIELD_MANAGER}&force=true"), body)
             }
         };
-        match self.connection.call::<IgnoredAny>(request).await {
+        match self.connection.call_at_once::<IgnoredAny>(request).await {
             Ok(_) => Ok(Wrote::Done),
             Err(fault) if fault.is(409) => Ok(Wrote::Late),
             Err(fault) => Err(self.failed("write", &fault)),

@@ -128,7 +128,8 @@ impl Kubernetes {
 
     /// The connection with which everything is done for a service.
     async fn acting_for(&self, owner: &Owner) -> Result<Connection, Complaint> {
-        let Some(accounts) = &self.accounts else { return Ok(self.connection.clone()) };
+        let connection = self.connection.of_service(&owner.service);
+        let Some(accounts) = &self.accounts else { return Ok(connection) };
         let Some(account) = accounts.of(&owner.service) else {
             return Err(Complaint::pointless(format!(
                 "this site has no account for service {}: add a rule to the file of --accounts",
@@ -136,7 +137,7 @@ impl Kubernetes {
             )));
         };
         self.demand_account(&account).await?;
-        Ok(self.connection.acting_as(account))
+        Ok(connection.acting_as(account))
     }
 
     /// Demands that an account is there: the API would let us act as one that was deleted.
