@@ -130,13 +130,15 @@ pub struct Elector<B> {
     ballot: B,
     me: String,
     seen: Option<(Record, Instant)>,
+    /// When it began to write itself into the Lease the last time: others count from no sooner.
+    renewed: Option<Instant>,
 }
 
 impl<B: Ballot> Elector<B> {
     /// An agent of this name, which no other has.
     #[must_use]
     pub fn new(ballot: B, me: String) -> Self {
-        Self { ballot, me, seen: None }
+        Self { ballot, me, seen: None, renewed: None }
     }
 
     /// Returns when this agent holds the Lease.
@@ -166,13 +168,15 @@ impl<B: Ballot> Elector<B> {
 
     /// Renews, and returns when this agent does not hold the Lease any more, or cannot know.
     pub async fn until_lost(&mut self) {
-        let mut renewed = Instant::now();
+        let begun = Instant::now();
         loop {
+            let renewed = self.renewed.unwrap_or(begun);
             let left = RENEWED_WITHIN.saturating_sub(renewed.elapsed());
             match timeout(left, self.turn()).await {
                 Ok(Ok(true)) => {
-                    renewed = Instant::now();
-                    sleep(RENEWS).await;
+                    // What a slow answer has taken is not there for another try.
+                    let renewed = self.renewed.unwrap_or(begun);
+                    sleep(RENEWS.min(RENEWED_WITHIN.saturating_sub(renewed.elapsed()) / 2)).await;
                 }
                 Ok(Ok(false)) if self.is_anothers() => {
                     warn!("another agent has taken the lease");
@@ -185,7 +189,7 @@ impl<B: Ballot> Elector<B> {
                 }
                 Err(_elapsed) => {}
             }
-            if renewed.elapsed() >= RENEWED_WITHIN {
+            if self.renewed.unwrap_or(begun).elapsed() >= RENEWED_WITHIN {
                 warn!("the lease could not be renewed in time; this agent stops before another may begin");
                 return;
             }
@@ -217,9 +221,11 @@ impl<B: Ballot> Elector<B> {
         }
         let now = farshore_shared::clock::now();
         let claim = Claim { holder: self.me.clone(), lasts: LASTS, now, of: found };
+        let before = Instant::now();
         if self.ballot.write(&claim).await? == Wrote::Late {
             return Ok(false);
         }
+        self.renewed = Some(before);
         let written = self.ballot.read().await?;
         self.observe(written.as_ref());
         Ok(written.is_some_and(|record| record.holder == self.me))
@@ -284,7 +290,7 @@ mod tests {
 
     /// A Lease in memory.
     #[derive(Debug, Clone, Default)]
-    struct Memory(Arc<Mutex<(Option<Record>, u64)>>);
+    struct Memory(Arc<Mutex<(Option<Record>, u64, Option<Instant>)>>);
 
     impl Ballot for Memory {
         async fn read(&self) -> Result<Option<Record>, BallotError> {
@@ -299,6 +305,7 @@ mod tests {
                 return Ok(Wrote::Late);
             }
             held.1 += 1;
+            held.2 = Some(Instant::now());
             let version = held.1.to_string();
             let renewed = claim.now.to_string();
             held.0 = Some(Record { lasts: claim.lasts, renewed, version, ..record(&claim.holder) });
@@ -317,6 +324,15 @@ mod tests {
         first.give_back().await;
         assert!(second.turn().await.expect("readable"));
         assert!(!first.turn().await.expect("readable") && first.is_anothers());
+    }
+
+    #[tokio::test]
+    async fn a_lease_counts_from_before_it_was_written() {
+        let ballot = Memory::default();
+        let mut elector = Elector::new(ballot.clone(), "first".into());
+        assert!(elector.turn().await.expect("readable"));
+        let written = ballot.0.lock().expect("no test panics while it holds it").2;
+        assert!(elector.renewed.is_some() && elector.renewed <= written);
     }
 
     #[tokio::test]
