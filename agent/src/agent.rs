@@ -116,6 +116,8 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
     // A folder that cannot be read is told of by whoever opens it.
     let contact = keeper::read(&args.state).map(|(_, contact)| contact).unwrap_or_default();
     let teller = Teller::new(about(&args), contact);
+    // From here on: a signal that comes while something is waited for is heard after it.
+    let mut stops = Stops::open()?;
     let mut page = JoinSet::new();
     if let Some(address) = args.status_address {
         let opened = Page::open(address, args.state.clone(), teller.listener()).await;
@@ -126,21 +128,24 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
         TargetSpec::Directory(_) if args.leader_elect.is_some() => Err(AgentError::Target(
             "a lease is in a cluster: --leader-elect needs --target kubernetes".into(),
         )),
-        TargetSpec::Directory(path) => run_with(args, Directory::open(path), None::<Nowhere>, &teller).await,
-        TargetSpec::Kubernetes => kubernetes(args, &teller).await,
+        TargetSpec::Directory(path) => {
+            run_with(args, Directory::open(path), None::<Nowhere>, &teller, &mut stops).await
+        }
+        TargetSpec::Kubernetes => kubernetes(args, &teller, &mut stops).await,
     }
 }
 
 #[cfg(feature = "kubernetes")]
-async fn kubernetes(args: AgentArgs, teller: &Teller) -> Result<Exit, AgentError> {
+async fn kubernetes(args: AgentArgs, teller: &Teller, stops: &mut Stops) -> Result<Exit, AgentError> {
     use crate::config::Announces;
     use crate::lead::{self, Elector};
     let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
     let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
     info!(api = target.url(), "Kubernetes");
     let board = (args.announce == Announces::On).then(|| target.announcements());
-    let Some(lease) = args.leader_elect.clone() else { return run_with(args, target, board, teller).await };
-    let mut stops = Stops::open()?;
+    let Some(lease) = args.leader_elect.clone() else {
+        return run_with(args, target, board, teller, stops).await;
+    };
     let mut elector = Elector::new(target.lease(lease.clone()), lead::own_name());
     loop {
         teller.stands_by(true);
@@ -152,7 +157,7 @@ async fn kubernetes(args: AgentArgs, teller: &Teller) -> Result<Exit, AgentError
         teller.stands_by(false);
         // Cancel-safe: the agent may be cut anywhere, and all its tasks end with it.
         let end = tokio::select! {
-            end = run_with(args.clone(), target.clone(), board.clone(), teller) => Some(end),
+            end = run_with(args.clone(), target.clone(), board.clone(), teller, stops) => Some(end),
             () = elector.until_lost() => None,
         };
         if let Some(end) = end {
@@ -182,7 +187,7 @@ pub async fn connect(
 }
 
 #[cfg(not(feature = "kubernetes"))]
-async fn kubernetes(_: AgentArgs, _: &Teller) -> Result<Exit, AgentError> {
+async fn kubernetes(_: AgentArgs, _: &Teller, _: &mut Stops) -> Result<Exit, AgentError> {
     Err(AgentError::Target("this program was built without Kubernetes (feature kubernetes)".into()))
 }
 
@@ -191,8 +196,13 @@ async fn run_with<T: Target, B: Board>(
     target: T,
     board: Option<B>,
     teller: &Teller,
+    stops: &mut Stops,
 ) -> Result<Exit, AgentError> {
-    let store = Arc::new(open(&args).await?);
+    // Cancel-safe: a folder that is not open yet is not held.
+    let store = tokio::select! {
+        opened = open(&args) => Arc::new(opened?),
+        () = stops.asked() => return Ok(Exit::Ok),
+    };
     let keys = Arc::new(store.keys(&args.name)?);
     let state = store.state()?;
     greet(&args, &state);
@@ -230,7 +240,7 @@ async fn run_with<T: Target, B: Board>(
     let desk = Desk { keys, outbox, told, reporter, pass: None, alarms, poll, holding, teller };
     // Cancel-safe: whichever ends, all of it does. All may be cut anywhere: what they write is whole or invisible.
     tokio::select! {
-        end = desk.run(passed, mends, noticed) => end,
+        end = desk.run(passed, mends, noticed, stops) => end,
         _ = &mut mending.0 => Err(AgentError::Stopped("the mender")),
         _ = &mut reconciling.0 => Err(AgentError::Stopped("the reconciler")),
         () = died(&mut talking.0) => Err(AgentError::Stopped("the courier")),
@@ -363,8 +373,8 @@ impl Desk<'_> {
         mut passed: mpsc::Receiver<Pass>,
         mut mends: mpsc::Receiver<Mended>,
         mut noticed: mpsc::Receiver<Notice>,
+        stops: &mut Stops,
     ) -> Result<Exit, AgentError> {
-        let mut stops = Stops::open()?;
         let mut refresh = Instant::now() + FULL;
         loop {
             // Cancel-safe: receiving takes a message or nothing, and the time is kept outside.

@@ -352,6 +352,20 @@ async fn of_two_agents_of_one_site_one_works_and_the_other_takes_over_when_it_en
 }
 
 #[tokio::test]
+async fn an_agent_that_waits_for_the_state_folder_ends_when_it_is_told_to() -> Result<(), KitError> {
+    let mut place = Place::without_agent("entering", &[]).await?;
+    let mut first = place.site.launch()?;
+    first.wait_for_line("held", SOON).await?;
+    place.site = place.site.option("--leader-elect=default/entering");
+    let mut second = place.site.launch()?;
+    second.wait_for_line("this agent leads", SOON).await?;
+    second.terminate()?;
+    let ended = second.wait_with_deadline(Duration::from_secs(5)).await?;
+    assert!(ended.success(), "{ended:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_agent_proves_that_it_can_take_over_beside_the_one_that_works_and_says_what_is_missing()
 -> Result<(), KitError> {
     let mut place = Place::with("proving", &[]).await?;
