@@ -93,12 +93,7 @@ pub async fn enforce<T: Target>(
     let Desired { manifests, completeness, removal, revision, mut aside, once, claimed } = desired;
     let (manifests, unknown) = leave_made(target, owner, manifests, &once, &mut aside).await;
     let before = inventory.clone();
-    // What is not planned has not left either.
-    let (mut unplanned, planned): (Vec<Item>, Vec<Item>) =
-        std::mem::take(&mut inventory.items).into_iter().partition(|item| aside.contains(&item.key));
-    // Nothing is demanded of it: whoever compares it with what was applied finds no drift.
-    unplanned.iter_mut().for_each(|item| (item.applied, item.fingerprint) = (None, None));
-    inventory.items = planned;
+    let unplanned = set_aside(inventory, &aside);
     let live = target.observe(owner, &inventory.items).await;
     let rendered: BTreeSet<ObjectKey> = manifests.iter().map(|manifest| manifest.key.clone()).collect();
     let Plan { operations, unchanged, held, kept, failures } =
@@ -126,9 +121,34 @@ pub async fn enforce<T: Target>(
     let is_removed = hands.removed && completeness == Completeness::Complete;
     outcome.left_over = inventory.items.iter().filter(|item| !is_rendered(&item.key)).count();
     outcome.healthy = reached == Reached::Healthy && outcome.failures.is_empty();
+    let revision = revision.map(|(revision, _)| revision);
     if is_removed && outcome.left_over == 0 && outcome.failures.is_empty() {
-        inventory.settled = revision.map(|(revision, _)| revision);
+        inventory.settled = revision;
     }
+    prove(inventory, &outcome, is_rendered, revision);
+    if *inventory != listed {
+        ledger.save(inventory)?;
+    }
+    Ok(outcome)
+}
+
+/// Takes out of an inventory what is not planned: that has not left either.
+fn set_aside(inventory: &mut Inventory, aside: &BTreeSet<ObjectKey>) -> Vec<Item> {
+    let (mut unplanned, planned): (Vec<Item>, Vec<Item>) =
+        std::mem::take(&mut inventory.items).into_iter().partition(|item| aside.contains(&item.key));
+    // Nothing is demanded of it: whoever compares it with what was applied finds no drift.
+    unplanned.iter_mut().for_each(|item| (item.applied, item.fingerprint) = (None, None));
+    inventory.items = planned;
+    unplanned
+}
+
+/// Writes down what was part of a healthy revision. Of a service that is gone nothing is left.
+fn prove(
+    inventory: &mut Inventory,
+    outcome: &Outcome,
+    is_rendered: impl Fn(&ObjectKey) -> bool,
+    revision: Option<Digest>,
+) {
     if outcome.healthy {
         let proven = inventory.items.iter_mut().filter(|item| is_rendered(&item.key));
         proven.for_each(|item| item.proven = true);
@@ -136,10 +156,6 @@ pub async fn enforce<T: Target>(
     if inventory.items.is_empty() && revision.is_none() {
         *inventory = Inventory::default();
     }
-    if *inventory != listed {
-        ledger.save(inventory)?;
-    }
-    Ok(outcome)
 }
 
 /// What is to be done, by what it is.

@@ -133,16 +133,7 @@ impl Courier {
                 }
                 Due::Report => {}
             }
-            resend = match self.send_reports(&mut link).await {
-                Ok(()) => {
-                    retry.reset();
-                    None
-                }
-                Err(error) => {
-                    debug!(error = %chain(&error), "reports wait");
-                    Some(Instant::now() + retry.next_delay())
-                }
-            };
+            resend = self.report(&mut link, &mut retry).await;
             wake.begin(&mut link.client, || self.tag());
         }
     }
@@ -245,6 +236,20 @@ impl Courier {
         }
         self.orders.send_replace(Orders { documents: Some(Arc::new(documents)), prune: self.prune });
         Ok(alarms)
+    }
+
+    /// Sends the reports that wait; gives when to try again, if they could not be sent.
+    async fn report(&self, link: &mut Link, retry: &mut Schedule) -> Option<Instant> {
+        match self.send_reports(link).await {
+            Ok(()) => {
+                retry.reset();
+                None
+            }
+            Err(error) => {
+                debug!(error = %chain(&error), "reports wait");
+                Some(Instant::now() + retry.next_delay())
+            }
+        }
     }
 
     async fn send_reports(&self, link: &mut Link) -> Result<(), PollError> {
