@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farshore_shared::clock;
 use farshore_shared::exit::chain;
 use farshore_shared::names::Name;
-use farshore_shared::wire::{ServiceEntry, ServiceStatus};
+use farshore_shared::wire::{ServiceEntry, ServiceState, ServiceStatus};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -53,7 +53,17 @@ impl<T: Target> Reconciler<T> {
     pub(super) fn guard(&self, entry: &ServiceEntry) -> Guarded<T> {
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
-        Guarded::new(target, store, shared, &entry.name, &Said::by(entry)).hearing(self.hears)
+        let hears = self.hears && self.was_well(&entry.name);
+        Guarded::new(target, store, shared, &entry.name, &Said::by(entry)).hearing(hears)
+    }
+
+    /// Whether the last pass left a service as it shall be: then what nothing was told of since is as it was. Where
+    /// something was refused, nothing tells of that.
+    fn was_well(&self, service: &Name) -> bool {
+        let is_well = |last: &ServiceStatus| {
+            last.state == ServiceState::Applied && last.failures.is_empty() && last.progress.is_none()
+        };
+        self.last.get(service).is_some_and(is_well)
     }
 
     /// How a service is that was applied whole, in just this revision, and that nobody has changed: nothing is

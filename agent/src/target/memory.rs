@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 
 use super::{
-    Applied, Change, Deleted, Kind, Live, ObjectError, Preview, Retry, Sighting, Stamp, Target, Unreachable,
-    Whole,
+    Applied, Change, Coverage, Deleted, Kind, Live, ObjectError, Preview, Retry, Sighting, Stamp, Target,
+    Unreachable, Whole,
 };
 use crate::object::{Manifest, ObjectKey, Owner, is_marked};
 use crate::plan::Item;
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) silent: Option<String>,
     /// What was done, in order.
     pub(crate) log: Vec<String>,
+    /// How much it tells of by itself.
+    pub(crate) coverage: Coverage,
     /// What it has to tell of.
     pub(crate) changes: Vec<Change>,
     /// The kinds of which it is asked to tell.
@@ -143,6 +145,10 @@ impl Target for Memory {
     async fn ensure_namespace(&self, _owner: &Owner, _name: &str) -> Result<(), ObjectError> {
         yield_now().await;
         Ok(())
+    }
+
+    fn coverage(&self) -> Coverage {
+        self.inner().coverage.clone()
     }
 
     async fn apply(&self, _owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {

@@ -289,3 +289,23 @@ async fn of_two_services_that_declare_one_object_the_first_has_it_and_the_second
     assert_eq!((first.state, second.state), (ServiceState::Applied, ServiceState::Applied), "{second:?}");
     assert_eq!(case.target.names(), ["a", "b", "c"]);
 }
+
+#[tokio::test]
+async fn what_was_refused_is_no_less_failed_after_new_orders_where_every_change_is_told_of() {
+    let case = Case::new();
+    case.target.inner().coverage.watched = 1;
+    let orders = case.orders(&case.entry("1", &config_map("a")));
+    let mut reconciler = case.reconciler();
+    assert_eq!(pass(&mut reconciler, &orders).await.state, ServiceState::Applied);
+    case.target.meddle("a", "theirs");
+    case.target.inner().refused.insert("a".to_owned());
+    assert_eq!(pass(&mut reconciler, &orders).await.state, ServiceState::Failed);
+    let mut ordered = async || {
+        let pass = reconciler.pass_over(&orders, Extent::Ordered).await.expect("the state folder is whole");
+        pass.services[0].state
+    };
+    assert_eq!(ordered().await, ServiceState::Failed);
+    case.target.inner().refused.clear();
+    assert_eq!(ordered().await, ServiceState::Applied);
+    assert_eq!(case.target.value("a").as_deref(), Some("as signed"));
+}
