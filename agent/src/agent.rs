@@ -10,6 +10,7 @@
 
 mod beside;
 mod ends;
+mod passes;
 
 #[cfg(feature = "kubernetes")]
 use std::path::Path;
@@ -28,6 +29,7 @@ use crate::accounts::Accounts;
 use crate::accounts::AccountsError;
 use beside::beside;
 use ends::{Stops, Task};
+use passes::reconcile;
 
 use crate::announce::{Board, Nowhere};
 use crate::command::SiteError;
@@ -39,8 +41,7 @@ use crate::identity::JoinError;
 use crate::local::keeper;
 use crate::local::teller::{About, Teller};
 use crate::page::{Page, PageError};
-use crate::reconcile::rhythm::{Rhythm, Urgency};
-use crate::reconcile::{Extent, Orders, Pass, Reconciler};
+use crate::reconcile::{Orders, Pass, Reconciler};
 use crate::render::Tools;
 use crate::report::{News, Reporter};
 use crate::schedule;
@@ -52,14 +53,8 @@ use crate::target::kubernetes::{Kubernetes, Options};
 
 /// About how often everything is told anew, changed or not.
 const FULL: Duration = Duration::from_secs(2 * 3600);
-/// How often everything is looked at where every change is told of by itself, and where not.
-const SWEEPS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(60));
-/// The longest pause before what did not succeed is tried again.
-const RETRY_MOST: Duration = Duration::from_secs(60);
 /// How long an agent that takes over waits for the one before it to leave the state folder.
 const LEAVING: Duration = Duration::from_secs(30);
-/// About how long others may ask as well before a look at everything that somebody asked for.
-const ASKED: Duration = Duration::from_secs(2);
 
 /// Why an agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -294,55 +289,6 @@ fn greet(args: &AgentArgs, state: &State) {
             info!(cluster = %args.name, group, services, "enforcing what is held");
         }
         None => info!(cluster = %args.name, "nothing is held yet"),
-    }
-}
-
-/// The reconciler's loop: at once, then whenever there are new orders, soon while something is under way,
-/// and once a sweep.
-async fn reconcile<T: Target>(
-    mut reconciler: Reconciler<T>,
-    mut orders: watch::Receiver<Orders>,
-    passes: mpsc::Sender<Pass>,
-    args: AgentArgs,
-) {
-    let longest = args.sweep.map_or(RETRY_MOST, |sweep| sweep.0.min(RETRY_MOST));
-    let mut rhythm = Rhythm::new(args.name.clone(), longest, Instant::now());
-    let mut extent = Extent::Everything;
-    loop {
-        let current = orders.borrow_and_update().clone();
-        let sweeps = if reconciler.coverage().is_whole() { SWEEPS.0 } else { SWEEPS.1 };
-        rhythm.begin(extent, args.sweep.map_or(sweeps, |sweep| sweep.0), Instant::now());
-        let urgency = match reconciler.pass_over(&current, extent).await {
-            Ok(pass) => {
-                let urgency = Urgency::of(&pass);
-                if passes.send(pass).await.is_err() {
-                    return;
-                }
-                urgency
-            }
-            Err(failure) => {
-                error!(error = %chain(&failure), "the state folder cannot be read");
-                Urgency::Troubled
-            }
-        };
-        let (wait, next) = rhythm.after(urgency, Instant::now());
-        extent = next;
-        // Cancel-safe: a change that is not taken stays visible, and so does what was asked for.
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = reconciler.asked_for_a_look() => {
-                extent = Extent::Everything;
-                sleep(schedule::about(args.name.as_str(), ASKED, 0)).await;
-            }
-            changed = orders.changed() => {
-                extent = Extent::Ordered;
-                rhythm.ordered();
-                // The courier has ended; what is held is enforced as long as this process runs.
-                if changed.is_err() {
-                    sleep(wait).await;
-                }
-            }
-        }
     }
 }
 

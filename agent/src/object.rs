@@ -43,6 +43,14 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl ObjectKey {
+    /// That of a namespace.
+    #[must_use]
+    pub fn namespace(name: &str) -> Self {
+        Self { group: String::new(), kind: "Namespace".to_owned(), namespace: None, name: name.to_owned() }
+    }
+}
+
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)?;

@@ -7,7 +7,7 @@
 //! - `round`: which service is worked on when, several at a time; `service`, `removal`: one of them.
 //! - `arrange`, `bring`: one service as far as its health allows; `rollouts`: what is remembered of that.
 //! - `beside`: what the reconciler shares with the mender; [`rhythm`]: when it looks again.
-//! - `controlled`: what somebody at the site has stopped.
+//! - `controlled`: what somebody at the site has stopped. What makes a pass out of date ends it ([`crate::drift::era`]).
 //! - `held`: what is known before a pass; `status`: what it says of each service.
 
 pub(crate) mod arrange;
@@ -37,7 +37,7 @@ use crate::decide::{self, Enforce, Holding};
 use crate::drift::Shared;
 use crate::health::rules::Judges;
 use crate::render::{Site, Tools};
-use crate::store::{Prune, Store, StoreError};
+use crate::store::{Healthy, Prune, Store, StoreError};
 use crate::target::Target;
 use crate::verify::Documents;
 use controlled::Stopped;
@@ -84,6 +84,8 @@ pub struct Pass {
     pub poll_seconds: Option<u64>,
     /// What somebody at the site has stopped.
     pub controls: Option<SiteControls>,
+    /// Whether it is out of date, and not all of it was done: another one follows at once.
+    pub overtaken: bool,
 }
 
 /// What the services of a pass know together. It is never held while something is waited for.
@@ -115,6 +117,8 @@ pub struct Reconciler<T> {
     last: BTreeMap<Name, ServiceStatus>,
     /// Whether the target tells of every change in this pass, so that what was seen last is what is there.
     hears: bool,
+    /// The era of this pass.
+    era: u64,
     /// Why the target did not answer the last time, as it was logged; none when it did.
     silent: Option<String>,
 }
@@ -137,6 +141,7 @@ impl<T: Target> Reconciler<T> {
             stopped: Stopped::default(),
             last,
             hears: false,
+            era: 0,
             silent: None,
         }
     }
@@ -160,16 +165,11 @@ impl<T: Target> Reconciler<T> {
         self.pass_over(orders, Extent::Everything).await
     }
 
-    /// Looks at the services of an extent; what is said of the others is what the last pass found.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the state folder cannot be read at all.
-    pub async fn pass_over(&mut self, orders: &Orders, extent: Extent) -> Result<Pass, StoreError> {
-        let held = orders.documents.as_deref();
-        let poll_seconds = held.map(|documents| documents.group.poll_seconds);
-        let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
-        self.hear_controls(&mut pass);
-        let healthy = self.healthy(&mut pass)?;
+    /// Hears and reads what is to be known before a pass; gives what was last healthy.
+    fn begin(&mut self, extent: Extent, pass: &mut Pass) -> Result<BTreeMap<Name, Healthy>, StoreError> {
+        self.era = self.shared.era();
+        self.hear_controls(pass);
+        let healthy = self.healthy(pass)?;
         // Between two looks at everything no inventory comes or goes but by new orders.
         if extent == Extent::Everything {
             self.shared.looks();
@@ -179,9 +179,21 @@ impl<T: Target> Reconciler<T> {
         }
         self.hears = extent == Extent::Ordered && self.silent.is_none() && self.target.coverage().is_live();
         self.target.follow(&self.shared.state().kinds());
-        let InPlace { lives: in_place, doomed, alarms } = self.in_place.clone();
-        pass.alarms.extend(alarms);
+        pass.alarms.extend(self.in_place.alarms.iter().cloned());
         pass.alarms.extend(self.common().rollouts.refresh(&self.store)?);
+        Ok(healthy)
+    }
+
+    /// Looks at the services of an extent; what is said of the others is what the last pass found.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the state folder cannot be read at all.
+    pub async fn pass_over(&mut self, orders: &Orders, extent: Extent) -> Result<Pass, StoreError> {
+        let held = orders.documents.as_deref();
+        let poll_seconds = held.map(|documents| documents.group.poll_seconds);
+        let mut pass = Pass { holds: held.map(holds), poll_seconds, ..Pass::default() };
+        let healthy = self.begin(extent, &mut pass)?;
+        let InPlace { lives: in_place, doomed, .. } = self.in_place.clone();
         let given_up = self.common().rollouts.given_up();
         let content = self.store.content().present()?;
         let documents = held.map(|documents| (&documents.roster, &documents.group));
@@ -217,6 +229,7 @@ impl<T: Target> Reconciler<T> {
         self.target.follow(&self.shared.state().kinds());
         pass.alarms.extend(self.target.coverage().blind);
         pass.services.sort_by(|a, b| a.name.cmp(&b.name));
+        pass.overtaken = self.is_overtaken();
         Ok(pass)
     }
 }

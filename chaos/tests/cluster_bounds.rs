@@ -381,6 +381,26 @@ async fn repairs_hooks_and_removals_go_as_the_account_too() -> Result<(), KitErr
     Ok(())
 }
 
+/// From now on no write of a `ConfigMap` in this place is answered: the webhook that is asked first never says a word.
+async fn hang(place: &Place) -> Result<std::net::TcpListener, KitError> {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("it is bound").port();
+    let hook = serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": place.name}, "webhooks": [{
+            "name": "silent.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30, "failurePolicy": "Fail",
+            "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.name}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}]});
+    place.kubernetes.kubectl_with_input(&["apply", "-f", "-"], &hook.to_string())?;
+    wait_for("the hook to be asked", SOON, async || {
+        let asked = ["create", "configmap", "probe", "--dry-run=server", "--request-timeout=1s"];
+        place.kubectl(&asked).map_or(Ok(()), Err)
+    })
+    .await?;
+    Ok(silent)
+}
+
 #[tokio::test]
 async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waiting() -> Result<(), KitError> {
     const OBJECTS: usize = 40;
@@ -399,22 +419,7 @@ async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waitin
     place.declare("", &service("hooked-not", "app", "quick", "raw"))?;
     let is_applied = |status: &ServiceStatus| status.state == ServiceState::Applied;
     place.until_said("hooked-not", "applied", is_applied).await?;
-    // Somebody listens there, and never says a word.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = silent.local_addr().expect("it is bound").port();
-    let hook = serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "hooked"}, "webhooks": [{
-            "name": "silent.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 30, "failurePolicy": "Fail",
-            "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "hooked"}},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}]});
-    place.kubernetes.kubectl_with_input(&["apply", "-f", "-"], &hook.to_string())?;
-    wait_for("the hook to be asked", SOON, async || {
-        let asked = ["create", "configmap", "probe", "--dry-run=server", "--request-timeout=1s"];
-        place.kubectl(&asked).map_or(Ok(()), Err)
-    })
-    .await?;
+    let _silent = hang(&place).await?;
     let mark = place.kubernetes.audit_mark()?;
     let (many, q) = (files("2"), config_map("q", "2"));
     place.world.app.commit(&[borrowed(&many), vec![("quick/q.yaml", &q)]].concat())?;
@@ -442,8 +447,52 @@ async fn an_admission_webhook_that_does_not_answer_keeps_no_other_service_waitin
     .await?;
     let said = place.site.process().stderr();
     assert_eq!(said.matches("this agent leads").count(), 1, "it has lost its lease: {said}");
-    place.kubernetes.kubectl(&["delete", "validatingwebhookconfiguration", "hooked"])?;
+    place.kubernetes.kubectl(&["delete", "validatingwebhookconfiguration", place.name])?;
     place.until("configmap", "a", "{.data.value}", Some("2")).await
+}
+
+#[tokio::test]
+async fn a_newer_commit_and_a_pause_end_what_hangs_at_a_webhook() -> Result<(), KitError> {
+    const SOON_ENOUGH: Duration = Duration::from_secs(25);
+    let mut place = Place::with("overtaken", &[("a.yaml", &config_map("a", "1"))]).await?;
+    place.until_applied("").await?;
+    let _silent = hang(&place).await?;
+    let under_way = async |place: &Place, since: AuditMark| {
+        wait_for("the service to be under way", SOON, async || {
+            let wrote = writes(place, since, "/namespaces/overtaken/configmaps/m");
+            match wrote.map_err(|error| error.to_string())?.is_empty() {
+                true => Err("nothing was written".to_owned()),
+                false => Ok(()),
+            }
+        })
+        .await
+    };
+    let mark = place.kubernetes.audit_mark()?;
+    let many: Vec<(String, String)> =
+        (0..200).map(|n| (format!("manifests/m{n}.yaml"), config_map(&format!("m{n}"), "1"))).collect();
+    let files: Vec<(&str, &str)> = many.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    place.world.app.commit(&files)?;
+    under_way(&place, mark).await?;
+
+    let begun = Instant::now();
+    let gone: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+    place.world.app.commit_without(&gone)?;
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: { name: mended }\n";
+    place.world.app.commit(&[("manifests/mended.yaml", secret)])?;
+    place.until("secret", "mended", "{.metadata.name}", Some("mended")).await?;
+    assert!(begun.elapsed() < SOON_ENOUGH, "the newer commit waited for {:?}", begun.elapsed());
+
+    let mark = place.kubernetes.audit_mark()?;
+    place.world.app.commit(&files)?;
+    under_way(&place, mark).await?;
+    let begun = Instant::now();
+    let controls = place.site.state().join("controls");
+    std::fs::create_dir_all(&controls).expect("a folder");
+    std::fs::write(controls.join("pause"), "1h tills are counted").expect("written");
+    let is_paused = |status: &ServiceStatus| status.message.contains("paused at the site");
+    place.until_said("overtaken", "paused", is_paused).await?;
+    assert!(begun.elapsed() < SOON_ENOUGH, "the pause waited for {:?}", begun.elapsed());
+    place.kubernetes.kubectl(&["delete", "validatingwebhookconfiguration", place.name]).map(|_| ())
 }
 
 #[tokio::test]

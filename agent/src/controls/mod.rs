@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{SiteControls, Stop, UnixSeconds, WindowState};
 
+use crate::drift::LeaveAlone;
 use stop::{is_on, shown};
 use window::{Windows, rfc3339};
 
@@ -74,6 +75,16 @@ impl Controls {
     #[must_use]
     pub fn is_paused(&self, now: UnixSeconds) -> bool {
         self.pause.as_ref().is_some_and(|pause| is_on(pause, now))
+    }
+
+    /// Of which services nothing is put back at this time.
+    #[must_use]
+    pub fn leave_alone(&self, windows: &Windows, now: UnixSeconds) -> LeaveAlone {
+        if self.is_paused(now) {
+            return LeaveAlone::Everything;
+        }
+        let is_paused = |service: &&Name| matches!(self.verdict(windows, service, now), Verdict::HandsOff(_));
+        LeaveAlone::Services(self.services.keys().filter(is_paused).cloned().collect())
     }
 
     /// Whether a service is paused by itself at this time.

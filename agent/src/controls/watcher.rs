@@ -1,7 +1,8 @@
-//! The task that notices that something was stopped, or asked, at the site, and has the reconciler look.
+//! The task that notices that something was stopped, or asked, at the site, and has the reconciler look. What was
+//! stopped it tells the mender itself, and ends what is going on.
 //!
 //! It asks the file system for the times of two folders, which costs next to nothing and works wherever the state
-//! folder lies; nothing is decided here, for the reconciler reads the files itself.
+//! folder lies; of services nothing is decided here, for the reconciler reads the files itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use farshore_shared::clock;
 use tokio::time::sleep;
 
-use super::files;
 use super::window::Windows;
+use super::{Controls, files};
 use crate::drift::Shared;
 
 /// How often it looks.
@@ -24,16 +25,30 @@ type Sight = Vec<Option<SystemTime>>;
 pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
     let mut seen = sight(&state);
     let mut edge = next_edge(&state, &windows);
+    let mut known = heard(&state);
     loop {
         sleep(EVERY).await;
         let now = sight(&state);
         let is_over = edge.is_some_and(|edge| clock::now() >= edge);
         if now != seen || is_over {
+            let controls = heard(&state);
+            if is_over || controls != known {
+                // What cannot be read leaves it as it is.
+                if let Some(controls) = &controls {
+                    shared.state().leave_alone = controls.leave_alone(&windows, clock::now());
+                }
+                shared.turn_era();
+                known = controls;
+            }
             shared.ask_for_a_look();
             edge = next_edge(&state, &windows);
             seen = now;
         }
     }
+}
+
+fn heard(state: &Path) -> Option<Controls> {
+    files::load(state).ok().map(|(controls, _)| controls)
 }
 
 /// When something is stopped or free by the time alone. What cannot be read has no such time.
@@ -57,6 +72,24 @@ fn sight(state: &Path) -> Sight {
 mod tests {
     use super::*;
     use crate::controls::files::{Control, clear, set};
+
+    #[tokio::test]
+    async fn a_pause_is_known_to_the_mender_at_once_and_ends_what_goes_on_and_an_ask_ends_nothing() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let shared = Arc::new(Shared::default());
+        let watching = watch(temp.path().to_owned(), Windows::default(), Arc::clone(&shared));
+        let watching = tokio::spawn(watching);
+        // It has seen the folder as it is.
+        tokio::task::yield_now().await;
+        std::fs::create_dir(temp.path().join("asks")).expect("made");
+        shared.asked_for_a_look().await;
+        assert_eq!(shared.era(), 0);
+        let web = "web".parse().expect("a name");
+        set(temp.path(), &Control::Pause, None, "").expect("written");
+        shared.asked_for_a_look().await;
+        assert!(shared.era() > 0 && shared.state().leave_alone.covers(&web));
+        watching.abort();
+    }
 
     #[test]
     fn whatever_is_done_to_a_file_is_seen() {

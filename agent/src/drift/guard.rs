@@ -4,6 +4,8 @@
 //! Whoever plans and applies through it need not know of drift: an object that was changed and is to be
 //! put back looks changed, one that is to be let be looks as it was applied.
 
+mod port;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +14,9 @@ use farshore_shared::clock;
 use farshore_shared::names::Name;
 use farshore_shared::wire::{DriftAction, DriftPolicy, ObjectDrift};
 use futures::{StreamExt as _, stream};
-use serde_json::Value;
 use tracing::{info, warn};
 
+use super::era::Era;
 use super::examine::{Found, examine, leave_to_others};
 use super::fight::Turn;
 use super::journal::FIELDS_TOLD;
@@ -23,9 +25,7 @@ use super::{Said, Shared};
 use crate::object::{Manifest, ObjectKey, Owner};
 use crate::plan::Item;
 use crate::store::{Found as Stored, Store};
-use crate::target::{
-    Applied, Deleted, Effect, Live, ObjectError, Preview, Sighting, Taken, Target, Unreachable, Whole,
-};
+use crate::target::{Applied, Live, ObjectError, Sighting, Target, Whole};
 use crate::terms::Owned;
 
 /// The most characters of a field that is told of.
@@ -48,6 +48,8 @@ pub struct Guarded<T> {
     said: Arc<Said>,
     /// Whether the target tells of every change.
     hears: bool,
+    /// Whether what is done is out of date.
+    pub(crate) era: Era,
     /// What was observed a moment ago, for whoever observes next.
     observed: Mutex<Option<Observed>>,
     /// What is about to be put back.
@@ -70,8 +72,16 @@ impl<T: Target> Guarded<T> {
     #[must_use]
     pub fn new(target: Arc<T>, store: Arc<Store>, shared: Arc<Shared>, service: &Name, said: &Said) -> Self {
         let said = shared.state().say(service, said);
+        let era = shared.of_era(shared.era());
         let (observed, suspects) = (Mutex::default(), Mutex::default());
-        Self { target, store, shared, service: service.clone(), said, hears: false, observed, suspects }
+        Self { target, store, shared, service: service.clone(), said, hears: false, era, observed, suspects }
+    }
+
+    /// The same for work that belongs to an era.
+    #[must_use]
+    pub fn of_era(mut self, era: u64) -> Self {
+        self.era = self.shared.of_era(era);
+        self
     }
 
     /// The same where the target tells of every change: what was applied, and of which nothing was told, is not asked
@@ -302,6 +312,24 @@ impl<T: Target> Guarded<T> {
         on_their_terms.collect()
     }
 
+    /// Applies an object, with what others may change of it left to them.
+    async fn put(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
+        let key = &manifest.key;
+        let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
+        let mut said = Cow::Borrowed(manifest);
+        if !exceptions.is_empty()
+            && let Some(whole) = self.target.read(owner, &Item::new(manifest)).await?
+        {
+            let said = said.to_mut();
+            leave_to_others(&mut said.body, &whole.body, &exceptions);
+            // Whatever may be changed, the marks are not left to others.
+            said.mark(owner);
+        }
+        let applied = self.target.apply(owner, &said).await?;
+        self.note(manifest, &applied);
+        Ok(applied)
+    }
+
     /// Keeps what an apply left behind, and tells of it if it was a repair.
     fn note(&self, manifest: &Manifest, applied: &Applied) {
         let Applied { uid, fingerprint, stamp, .. } = applied.clone();
@@ -337,85 +365,4 @@ fn shortened(field: &str) -> String {
 /// What the target showed after the item was applied.
 fn as_recorded(item: &Item) -> Option<Live> {
     Some(Live::Present { uid: item.uid.clone()?, fingerprint: item.fingerprint? })
-}
-
-impl<T: Target> Target for Guarded<T> {
-    async fn ready(&self) -> Result<(), Unreachable> {
-        self.target.ready().await
-    }
-
-    async fn locate(
-        &self,
-        manifests: Vec<Manifest>,
-        default_namespace: Option<&str>,
-    ) -> Vec<Result<Manifest, ObjectError>> {
-        self.target.locate(manifests, default_namespace).await
-    }
-
-    async fn observe(&self, owner: &Owner, items: &[Item]) -> Vec<Result<Live, ObjectError>> {
-        let observed = self.observed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match observed.filter(|(keys, _)| keys.iter().eq(items.iter().map(|item| &item.key))) {
-            Some((_, observed)) => observed,
-            None => self.judged(owner, items).await,
-        }
-    }
-
-    async fn ensure_namespace(&self, owner: &Owner, name: &str) -> Result<(), ObjectError> {
-        self.target.ensure_namespace(owner, name).await
-    }
-
-    async fn apply(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, ObjectError> {
-        let key = &manifest.key;
-        let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
-        let mut said = Cow::Borrowed(manifest);
-        if !exceptions.is_empty()
-            && let Some(whole) = self.target.read(owner, &Item::new(manifest)).await?
-        {
-            let said = said.to_mut();
-            leave_to_others(&mut said.body, &whole.body, &exceptions);
-            // Whatever may be changed, the marks are not left to others.
-            said.mark(owner);
-        }
-        let applied = self.target.apply(owner, &said).await?;
-        self.note(manifest, &applied);
-        Ok(applied)
-    }
-
-    async fn delete(&self, owner: &Owner, item: &Item) -> Result<Deleted, ObjectError> {
-        self.target.delete(owner, item).await
-    }
-
-    async fn read(&self, owner: &Owner, item: &Item) -> Result<Option<Whole>, ObjectError> {
-        self.target.read(owner, item).await
-    }
-
-    fn shows_health(&self) -> bool {
-        self.target.shows_health()
-    }
-
-    async fn inspect(
-        &self,
-        owner: &Owner,
-        key: &ObjectKey,
-        version: &str,
-    ) -> Result<Option<Value>, ObjectError> {
-        self.target.inspect(owner, key, version).await
-    }
-
-    async fn log_tail(&self, owner: &Owner, key: &ObjectKey, limit: usize) -> Result<String, ObjectError> {
-        self.target.log_tail(owner, key, limit).await
-    }
-
-    async fn preview(&self, owner: &Owner, manifest: &Manifest) -> Result<Preview, ObjectError> {
-        self.target.preview(owner, manifest).await
-    }
-
-    async fn adopt(
-        &self,
-        owner: &Owner,
-        manifest: &Manifest,
-        effect: Effect,
-    ) -> Result<Vec<Taken>, ObjectError> {
-        self.target.adopt(owner, manifest, effect).await
-    }
 }

@@ -178,6 +178,7 @@ impl<T: Target> Mender<T> {
         service: &Name,
         keys: &BTreeSet<ObjectKey>,
     ) -> Result<(), crate::store::StoreError> {
+        let era = self.shared.era();
         // The look at everything that follows the end of a pause finds what was changed meanwhile.
         if self.shared.state().leave_alone.covers(service) {
             return Ok(());
@@ -192,7 +193,7 @@ impl<T: Target> Mender<T> {
         }
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
-        let guard = Guarded::new(target, store, shared, service, &said);
+        let guard = Guarded::new(target, store, shared, service, &said).of_era(era);
         let owner = Owner { cluster: self.cluster.clone(), service: service.clone() };
         let applied = guard.applied(keys.clone(), &inventory.items).await;
         let work = Work { guard: &guard, owner: &owner, applied: &applied };
@@ -263,6 +264,10 @@ struct Work<'a, T> {
 
 impl<T: Target> Work<'_, T> {
     async fn one(&self, place: usize, item: Item) -> (usize, Done) {
+        // Whoever has ended the era has a pass follow, or the end of a pause.
+        if self.guard.era.is_over() {
+            return (place, Done::Unknown);
+        }
         let manifest = self.applied.get(&item.key);
         let judged = self.guard.judge(self.owner, &item, manifest).await;
         let done = match (judged, manifest) {

@@ -12,10 +12,13 @@
 //! - [`fight`]: when somebody changes it back time and again.
 //! - [`journal`]: what is told.
 //!
+//! [`era`]: when what is going on is out of date.
+//!
 //! What acts on it: [`guard`], a target that knows what a service says about drift, and [`mender`], the
 //! task that hears changes. [`Shared`] is what the mender and the reconciler both know.
 
 pub mod compare;
+pub mod era;
 pub mod examine;
 pub mod fields;
 pub mod fight;
@@ -39,6 +42,7 @@ use crate::object::Manifest;
 use crate::plan::Inventory;
 use crate::target::Kind;
 use crate::terms::Terms;
+use era::{Era, Eras};
 use fight::Fights;
 use journal::Journal;
 use memory::Memory;
@@ -114,12 +118,13 @@ pub struct Shared {
     turns: Mutex<BTreeMap<Name, Arc<Turns<()>>>>,
     began: Instant,
     look: Notify,
+    eras: Eras,
 }
 
 impl Default for Shared {
     fn default() -> Self {
         let (state, turns, look) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self { state, turns, began: Instant::now(), look }
+        Self { state, turns, began: Instant::now(), look, eras: Eras::default() }
     }
 }
 
@@ -148,6 +153,23 @@ impl Shared {
             Arc::clone(turns.entry(service.clone()).or_default())
         };
         turn.lock_owned().await
+    }
+
+    /// What is going on is out of date: it ends soon.
+    pub fn turn_era(&self) {
+        self.eras.turn();
+    }
+
+    /// The present era.
+    #[must_use]
+    pub fn era(&self) -> u64 {
+        self.eras.now()
+    }
+
+    /// What belongs to an era.
+    #[must_use]
+    pub fn of_era(&self, era: u64) -> Era {
+        self.eras.of(era)
     }
 
     /// Asks the reconciler to look at everything soon.

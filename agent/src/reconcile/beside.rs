@@ -54,7 +54,7 @@ impl<T: Target> Reconciler<T> {
         let (target, store, shared) =
             (Arc::clone(&self.target), Arc::clone(&self.store), Arc::clone(&self.shared));
         let hears = self.hears && self.was_well(&entry.name);
-        Guarded::new(target, store, shared, &entry.name, &Said::by(entry)).hearing(hears)
+        Guarded::new(target, store, shared, &entry.name, &Said::by(entry)).of_era(self.era).hearing(hears)
     }
 
     /// Whether the last pass left a service as it shall be: then what nothing was told of since is as it was. Where
@@ -64,6 +64,11 @@ impl<T: Target> Reconciler<T> {
             last.state == ServiceState::Applied && last.failures.is_empty() && last.progress.is_none()
         };
         self.last.get(service).is_some_and(is_well)
+    }
+
+    /// Whether this pass is out of date: nothing begins in it any more.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.shared.era() != self.era
     }
 
     /// How a service is that was applied whole, in just this revision, and that nobody has changed: nothing is

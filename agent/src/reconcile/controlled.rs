@@ -14,7 +14,7 @@ use crate::controls::files;
 use crate::controls::window::Windows;
 use crate::controls::{Controls, Verdict};
 use crate::decide::{self, Enforce, Holding, Work};
-use crate::drift::{LeaveAlone, Shared};
+use crate::drift::Shared;
 use crate::store::Found;
 use crate::target::Target;
 
@@ -62,13 +62,7 @@ impl<T: Target> Reconciler<T> {
         let Stopped { controls, windows } = &self.stopped;
         let now = clock::now();
         pass.controls = controls.told(windows, now);
-        let is_paused =
-            |service: &&Name| matches!(controls.verdict(windows, service, now), Verdict::HandsOff(_));
-        self.shared.state().leave_alone = if controls.is_paused(now) {
-            LeaveAlone::Everything
-        } else {
-            LeaveAlone::Services(controls.services.keys().filter(is_paused).cloned().collect())
-        };
+        self.shared.state().leave_alone = controls.leave_alone(windows, now);
     }
 
     /// What becomes of a service with what somebody at the site has stopped.

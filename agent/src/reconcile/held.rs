@@ -7,7 +7,7 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{ServiceState, ServiceStatus};
 use tracing::{info, warn};
 
-use super::status::FAILURES_TOLD;
+use super::status::{FAILURES_TOLD, OVERTAKEN, waiting};
 use super::{Extent, Pass, Reconciler};
 use crate::apply::{Ledger, Outcome};
 use crate::decide::Work;
@@ -88,6 +88,13 @@ impl<T: Target> Reconciler<T> {
             matches!(last.state, ServiceState::Applied | ServiceState::Held) && last.progress.is_none();
         (extent == Extent::Unfinished && is_calm && last.commit == enforce.entry.revision.commit)
             .then(|| last.clone())
+    }
+
+    /// A service that a pass which is out of date does not come to.
+    pub(super) fn unbegun(&self, work: &Work) -> ServiceStatus {
+        let name = work.name().parse::<Name>().ok();
+        let last = name.and_then(|name| self.last.get(&name)).cloned();
+        last.unwrap_or_else(|| waiting(work, OVERTAKEN))
     }
 
     /// Logs that the target fell silent, or that it answers again: once each, not at every pass.

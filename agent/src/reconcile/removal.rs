@@ -8,7 +8,7 @@ use farshore_shared::wire::{ProtectedKinds, ServiceEntry, ServiceState, ServiceS
 
 use super::Reconciler;
 use super::held::Inventories;
-use super::status::{blank, fill, short};
+use super::status::{OVERTAKEN, blank, fill, short};
 use crate::apply::{self, Desired, Outcome};
 use crate::claims::Claimed;
 use crate::object::{ObjectKey, Owner};
@@ -36,7 +36,16 @@ impl<T: Target> Reconciler<T> {
             once: BTreeSet::new(),
             claimed: Claimed::default(),
         };
-        match self.apply(name, desired).await {
+        let era = self.shared.of_era(self.era);
+        // Cancel-safe: what is going is listed until it is seen gone, and that it goes is written down first.
+        let applied = tokio::select! {
+            applied = self.apply(name, desired) => applied,
+            () = era.ended() => {
+                status.message = OVERTAKEN.to_owned();
+                return (status, None);
+            }
+        };
+        match applied {
             Ok(outcome) => {
                 self.tell(name, &outcome, &[]);
                 fill(&mut status, &outcome, &[], None);

@@ -41,6 +41,9 @@ impl<T: Target> Reconciler<T> {
         // By now it is known what the others declare, and they have taken over what is theirs.
         let deferred = std::mem::take(&mut self.common().deferred);
         for (course, status) in worked.iter_mut().filter(|(_, status)| deferred.contains(&status.name)) {
+            if self.is_overtaken() {
+                break;
+            }
             let (again, became) = self.along(course, about).await;
             became.note(&again.name, &mut healthy);
             *status = again;
@@ -80,7 +83,10 @@ impl<T: Target> Reconciler<T> {
                 let work = decide::after_dependencies(about.holding, waiting.remove(place), &done);
                 let name = work.name().to_owned();
                 under_way.push(name.clone());
-                let course = self.controlled(about.holding, work);
+                let course = match self.is_overtaken() {
+                    true => Course::Left(Box::new(self.unbegun(&work))),
+                    false => self.controlled(about.holding, work),
+                };
                 running.push(async move {
                     let known = match &course {
                         Course::Free(work) => self.known(work, about.extent),

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Reconciler;
 use super::arrange::Ready;
 use super::round::About;
-use super::status::{blank, fill, short, waiting};
+use super::status::{OVERTAKEN, blank, fill, short, waiting};
 use crate::decide::{self, Enforce, Work};
 use crate::store::Healthy;
 use crate::target::Target;
@@ -107,6 +107,13 @@ impl<T: Target> Reconciler<T> {
         let ready = self.prepare(enforce, healthy, about).await?;
         let (failures, mistakes) = (ready.failures.clone(), ready.mistakes.clone());
         match self.bring(&guard, enforce, ready, is_under_way).await {
+            Ok((outcome, _)) if guard.era.was_cut() => {
+                // Whatever it looks like now, nobody waits for that.
+                status.objects = u32::try_from(outcome.objects).unwrap_or(u32::MAX);
+                status.message = OVERTAKEN.to_owned();
+                self.tell_of_drift(&mut status, outcome.repaired);
+                Ok((status, false))
+            }
             Ok((mut outcome, verdict)) => {
                 outcome.healthy &= failures.is_empty() && mistakes.is_empty();
                 outcome.failures.extend(failures);

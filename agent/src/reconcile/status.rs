@@ -14,6 +14,9 @@ pub(super) const FAILURES_TOLD: usize = 20;
 /// The most characters of one message.
 const MESSAGE_LIMIT: usize = 400;
 
+/// What is said of a service whose pass is out of date.
+pub(super) const OVERTAKEN: &str = "left to the next pass, which has other orders";
+
 /// Which documents are enforced.
 pub(super) fn holds(documents: &Documents) -> Holds {
     let Documents { roster, group, .. } = documents;

@@ -166,6 +166,35 @@ async fn a_service_whose_objects_take_long_keeps_no_other_waiting_but_those_that
 }
 
 #[tokio::test]
+async fn a_pass_that_is_out_of_date_ends_whatever_hangs_and_the_next_one_makes_good() {
+    let case = Case::new();
+    let names: Vec<String> = (10..50).map(|n| format!("a{n}")).collect();
+    let entry = case.entry("1", &names.iter().map(|name| config_map(name)).collect::<String>());
+    let orders = case.orders(&entry);
+    case.target.inner().stuck.extend(names[1..].iter().cloned());
+    let mut reconciler = case.reconciler();
+    let shared = reconciler.shared();
+    let ends = async {
+        let begun = wait_for("the first one", Duration::from_secs(20), async || match case.target.names() {
+            there if there == names[..1] => Ok(()),
+            there => Err(format!("there are {there:?}")),
+        });
+        begun.await.expect("it begins");
+        shared.turn_era();
+    };
+    let (pass, ()) = tokio::join!(reconciler.pass(&orders), ends);
+    let pass = pass.expect("a pass");
+    assert!(pass.overtaken);
+    assert_eq!((pass.services[0].state, pass.services[0].objects), (ServiceState::Waiting, 1));
+    assert_eq!(pass.services[0].failures, []);
+    case.target.inner().stuck.clear();
+    let pass = reconciler.pass(&orders).await.expect("a pass");
+    assert!(!pass.overtaken);
+    assert_eq!(pass.services[0].state, ServiceState::Applied);
+    assert_eq!(case.target.names(), names);
+}
+
+#[tokio::test]
 async fn a_target_that_is_away_is_waited_for() {
     let case = Case::new();
     let mut reconciler = case.reconciler();

@@ -254,7 +254,7 @@ impl Target for Kubernetes {
             Ok(connection) => apply::ensure_namespace(&connection, name).await,
             Err(complaint) => Err(complaint),
         };
-        ensured.map_err(|complaint| complaint.about(&namespace_key(name)))?;
+        ensured.map_err(|complaint| complaint.about(&ObjectKey::namespace(name)))?;
         self.remember(name);
         Ok(())
     }
@@ -360,8 +360,4 @@ fn marked<'a>(owner: &Owner, manifest: &'a Manifest) -> Cow<'a, Manifest> {
         manifest.to_mut().mark(owner);
     }
     manifest
-}
-
-fn namespace_key(name: &str) -> ObjectKey {
-    ObjectKey { group: String::new(), kind: "Namespace".to_owned(), namespace: None, name: name.to_owned() }
 }

@@ -1,0 +1,107 @@
+//! The reconciler's task: one pass after the other.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use farshore_shared::exit::chain;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tracing::error;
+
+use crate::config::AgentArgs;
+use crate::reconcile::rhythm::{Rhythm, Urgency};
+use crate::reconcile::{Extent, Orders, Pass, Reconciler};
+use crate::schedule;
+use crate::store::StoreError;
+use crate::target::Target;
+
+/// How often everything is looked at where every change is told of by itself, and where not.
+const SWEEPS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(60));
+/// The longest pause before what did not succeed is tried again.
+const RETRY_MOST: Duration = Duration::from_secs(60);
+/// About how long others may ask as well before a look at everything that somebody asked for.
+const ASKED: Duration = Duration::from_secs(2);
+
+/// The reconciler's loop: at once, then whenever there are new orders, soon while something is under way,
+/// and once a sweep.
+pub(super) async fn reconcile<T: Target>(
+    mut reconciler: Reconciler<T>,
+    mut orders: watch::Receiver<Orders>,
+    passes: mpsc::Sender<Pass>,
+    args: AgentArgs,
+) {
+    let longest = args.sweep.map_or(RETRY_MOST, |sweep| sweep.0.min(RETRY_MOST));
+    let mut rhythm = Rhythm::new(args.name.clone(), longest, Instant::now());
+    let mut extent = Extent::Everything;
+    loop {
+        let current = orders.borrow_and_update().clone();
+        let sweeps = if reconciler.coverage().is_whole() { SWEEPS.0 } else { SWEEPS.1 };
+        rhythm.begin(extent, args.sweep.map_or(sweeps, |sweep| sweep.0), Instant::now());
+        let (passed, is_ordered) = pass(&mut reconciler, &current, extent, &mut orders).await;
+        let urgency = match passed {
+            // Nobody waits for what it found: the next one begins at once, and looks at no less.
+            Ok(pass) if pass.overtaken => {
+                rhythm.ordered();
+                let is_less = is_ordered && extent != Extent::Everything;
+                extent = if is_less { Extent::Ordered } else { Extent::Everything };
+                continue;
+            }
+            Ok(pass) => {
+                let urgency = Urgency::of(&pass);
+                if passes.send(pass).await.is_err() {
+                    return;
+                }
+                urgency
+            }
+            Err(failure) => {
+                error!(error = %chain(&failure), "the state folder cannot be read");
+                Urgency::Troubled
+            }
+        };
+        if is_ordered {
+            orders.mark_changed();
+        }
+        let (wait, next) = rhythm.after(urgency, Instant::now());
+        extent = next;
+        // Cancel-safe: a change that is not taken stays visible, and so does what was asked for.
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = reconciler.asked_for_a_look() => {
+                extent = Extent::Everything;
+                sleep(schedule::about(args.name.as_str(), ASKED, 0)).await;
+            }
+            changed = orders.changed() => {
+                extent = Extent::Ordered;
+                rhythm.ordered();
+                match changed {
+                    // The mender may be at work for the orders before.
+                    Ok(()) => reconciler.shared().turn_era(),
+                    // The courier has ended; what is held is enforced as long as this process runs.
+                    Err(_closed) => sleep(wait).await,
+                }
+            }
+        }
+    }
+}
+
+/// One pass, and whether new orders came meanwhile: they end it.
+async fn pass<T: Target>(
+    reconciler: &mut Reconciler<T>,
+    current: &Orders,
+    extent: Extent,
+    orders: &mut watch::Receiver<Orders>,
+) -> (Result<Pass, StoreError>, bool) {
+    let shared = reconciler.shared();
+    let mut is_ordered = false;
+    let mut passing = pin!(reconciler.pass_over(current, extent));
+    loop {
+        // Cancel-safe: the pass goes on where it was, and orders are read anew before the next one.
+        tokio::select! {
+            passed = &mut passing => return (passed, is_ordered),
+            Ok(()) = orders.changed() => {
+                is_ordered = true;
+                shared.turn_era();
+            }
+        }
+    }
+}
