@@ -193,11 +193,7 @@ async fn run_with<T: Target, B: Board>(
     teller: &Teller,
     stops: &mut Stops,
 ) -> Result<Exit, AgentError> {
-    // Cancel-safe: a folder that is not open yet is not held.
-    let store = tokio::select! {
-        opened = open(&args) => Arc::new(opened?),
-        () = stops.asked() => return Ok(Exit::Ok),
-    };
+    let Some(store) = entered(&args, stops).await? else { return Ok(Exit::Ok) };
     let keys = Arc::new(store.keys(&args.name)?);
     let state = store.state()?;
     greet(&args, &state);
@@ -208,8 +204,7 @@ async fn run_with<T: Target, B: Board>(
     let (passes, passed) = mpsc::channel(4);
     let (notices, noticed) = mpsc::channel(4);
     let (mended, mends) = mpsc::channel(16);
-    let told = Arc::new(Notify::new());
-    let poll = args.poll.map(|poll| poll.0);
+    let (told, poll) = (Arc::new(Notify::new()), args.poll.map(|poll| poll.0));
     let tools = Tools::find(|name| std::env::var_os(name));
     let reconciler =
         Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools).within(args.windows());
@@ -239,6 +234,15 @@ async fn run_with<T: Target, B: Board>(
         _ = &mut mending.0 => Err(AgentError::Stopped("the mender")),
         _ = &mut reconciling.0 => Err(AgentError::Stopped("the reconciler")),
         () = died(&mut talking.0) => Err(AgentError::Stopped("the courier")),
+    }
+}
+
+/// Opens the state folder, unless this program is asked to end before that.
+async fn entered(args: &AgentArgs, stops: &mut Stops) -> Result<Option<Arc<Store>>, StoreError> {
+    // Cancel-safe: a folder that is not open yet is not held.
+    tokio::select! {
+        opened = open(args) => Ok(Some(Arc::new(opened?))),
+        () = stops.asked() => Ok(None),
     }
 }
 

@@ -61,25 +61,36 @@ pub(super) async fn reconcile<T: Target>(
         if is_ordered {
             orders.mark_changed();
         }
-        let (wait, next) = rhythm.after(urgency, Instant::now());
-        extent = next;
-        // Cancel-safe: a change that is not taken stays visible, and so does what was asked for.
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = reconciler.asked_for_a_look() => {
-                extent = Extent::Everything;
-                sleep(schedule::about(args.name.as_str(), ASKED, 0)).await;
+        let next = rhythm.after(urgency, Instant::now());
+        extent = rest(&reconciler, args.name.as_str(), next, &mut orders).await;
+        if extent == Extent::Ordered {
+            rhythm.ordered();
+        }
+    }
+}
+
+/// Waits until the next pass is due, and gives its extent.
+async fn rest<T: Target>(
+    reconciler: &Reconciler<T>,
+    name: &str,
+    (wait, next): (Duration, Extent),
+    orders: &mut watch::Receiver<Orders>,
+) -> Extent {
+    // Cancel-safe: a change that is not taken stays visible, and so does what was asked for.
+    tokio::select! {
+        () = sleep(wait) => next,
+        () = reconciler.asked_for_a_look() => {
+            sleep(schedule::about(name, ASKED, 0)).await;
+            Extent::Everything
+        }
+        changed = orders.changed() => {
+            match changed {
+                // The mender may be at work for the orders before.
+                Ok(()) => reconciler.shared().turn_era(),
+                // The courier has ended; what is held is enforced as long as this process runs.
+                Err(_closed) => sleep(wait).await,
             }
-            changed = orders.changed() => {
-                extent = Extent::Ordered;
-                rhythm.ordered();
-                match changed {
-                    // The mender may be at work for the orders before.
-                    Ok(()) => reconciler.shared().turn_era(),
-                    // The courier has ended; what is held is enforced as long as this process runs.
-                    Err(_closed) => sleep(wait).await,
-                }
-            }
+            Extent::Ordered
         }
     }
 }
