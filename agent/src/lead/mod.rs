@@ -290,7 +290,10 @@ mod tests {
 
     /// A Lease in memory.
     #[derive(Debug, Clone, Default)]
-    struct Memory(Arc<Mutex<(Option<Record>, u64, Option<Instant>)>>);
+    struct Memory(Arc<Mutex<Held>>);
+
+    /// The Lease, how often it was written, and when last.
+    type Held = (Option<Record>, u64, Option<Instant>);
 
     impl Ballot for Memory {
         async fn read(&self) -> Result<Option<Record>, BallotError> {
