@@ -2,7 +2,7 @@
 //!
 //! As client-go's `leaderelection`: a holder renews; the others take the Lease when its record has not changed for as
 //! long as it lasts, by their own clock, so that clocks that differ change nothing. Who cannot renew for
-//! [`RENEWED_WITHIN`] stops before anybody else may begin.
+//! `RENEWED_WITHIN` stops before anybody else may begin.
 //!
 //! - [`decide`]: whose turn it is (pure); [`Ballot`]: where the Lease is.
 
