@@ -10,7 +10,7 @@ use std::time::Duration;
 use farshore_shared::exit::chain;
 
 use crate::config::Config;
-use crate::index::{self, Index, memory};
+use crate::index::{Index, memory};
 use crate::objects::{self, Objects, disk};
 use crate::run::HubError;
 use crate::view::STALENESS;
@@ -114,10 +114,11 @@ fn own_index() -> Arc<dyn Index> {
 
 #[cfg(feature = "redis")]
 pub(crate) fn open_index(config: &Config) -> Result<Arc<dyn Index>, HubError> {
+    use crate::index::measured::Measured;
     use crate::index::redis::Redis;
     let Some(url) = &config.args.redis else { return Ok(own_index()) };
     match Redis::connect_with(url, INDEX_LIFE) {
-        Ok(redis) => Ok(Arc::new(index::measured::Measured::new(Arc::new(redis)))),
+        Ok(redis) => Ok(Arc::new(Measured::new(Arc::new(redis)))),
         Err(error) => Err(HubError::Address { flag: "--redis", why: chain(&error) }),
     }
 }
