@@ -65,19 +65,25 @@ pub(super) fn reads_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiRequest>
     Ok(requests)
 }
 
+/// The API server's lines are longer than what a file grows by at once, so both the mark and the end may be in the
+/// middle of one: such a line at the mark is of a request before it, and such a line at the end has yet to come.
 fn requests_since(log: &Path, mark: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     let mut file = std::fs::File::open(log).map_err(KitError::io("reading the audit log", log))?;
-    file.seek(SeekFrom::Start(mark.0))
-        .and_then(|_place| file.read_to_string(&mut text))
+    file.seek(SeekFrom::Start(mark.0.saturating_sub(1)))
+        .and_then(|_place| file.read_to_end(&mut text))
         .map_err(KitError::io("reading the audit log", log))?;
-    text.lines().map(request).collect()
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    if mark.0 > 0 {
+        lines.next();
+    }
+    lines.filter_map(|line| line.strip_suffix(b"\n")).map(request).collect()
 }
 
-fn request(line: &str) -> Result<ApiRequest, KitError> {
-    let event: Value = serde_json::from_str(line).map_err(|error| KitError::Answer {
+fn request(line: &[u8]) -> Result<ApiRequest, KitError> {
+    let event: Value = serde_json::from_slice(line).map_err(|error| KitError::Answer {
         what: format!("the audit log for an event ({error})"),
-        answer: line.to_owned(),
+        answer: String::from_utf8_lossy(line).into_owned(),
     })?;
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
     Ok(ApiRequest {
@@ -102,5 +108,25 @@ mod tests {
         let writes = writes_since(log.path(), mark).expect("the events are well formed");
         assert_eq!(writes.iter().map(|write| write.uri.as_str()).collect::<Vec<_>>(), ["/new"]);
         assert_eq!(reads_since(log.path(), mark).expect("the events are well formed"), []);
+    }
+    #[test]
+    fn a_line_that_is_being_written_belongs_before_the_mark_and_is_not_read_before_its_end() {
+        let log = tempfile::NamedTempFile::new().expect("a temporary file");
+        let write = |text: &str| std::fs::write(log.path(), text).expect("the file can be written");
+        let uris = |mark| -> Vec<String> {
+            let writes = writes_since(log.path(), mark).expect("the whole lines are well formed");
+            writes.into_iter().map(|write| write.uri).collect()
+        };
+        let event = |uri: &str| format!("{}\n", json!({ "verb": "patch", "requestURI": uri }));
+        let (begun, rest) = (&event("/begun")[..9], &event("/begun")[9..].to_owned());
+        write(begun);
+        let start = AuditMark(0);
+        let mark = mark(log.path()).expect("the file is there");
+        assert_eq!((uris(start), uris(mark)), (vec![], vec![]));
+        write(&format!("{begun}{rest}{}{begun}", event("/new")));
+        assert_eq!(
+            (uris(start), uris(mark)),
+            (vec!["/begun".to_owned(), "/new".to_owned()], vec!["/new".to_owned()])
+        );
     }
 }
