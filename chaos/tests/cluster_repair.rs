@@ -1,113 +1,54 @@
 //! What an agent keeps, repairs, removes and leaves alone in a real Kubernetes API.
 
-use std::sync::{Arc, Weak};
+use std::borrow::Borrow;
 use std::time::Duration;
 
-use farshore_chaos::kit::{KitError, Kubernetes, wait_for};
+use farshore_chaos::kit::{KitError, Kubernetes};
 use farshore_chaos::world::declare::{config_map, source};
-use farshore_chaos::world::{Site, Target, World};
+use farshore_chaos::world::{Place, SharedCluster};
 use farshore_shared::wire::ServiceState;
-use tokio::sync::Mutex;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// One API server for all tests of this file; each has a namespace, a fleet and a site of its own.
-static SERVER: Mutex<Weak<Kubernetes>> = Mutex::const_new(Weak::new());
+/// For all tests of this file but one; each has a namespace, a fleet and a site of its own.
+static CLUSTER: SharedCluster = SharedCluster::new();
 
-async fn server() -> Result<Arc<Kubernetes>, KitError> {
-    let mut shared = SERVER.lock().await;
-    if let Some(running) = shared.upgrade() {
-        return Ok(running);
-    }
-    let started = Arc::new(Kubernetes::start().await?);
-    *shared = Arc::downgrade(&started);
-    Ok(started)
-}
-
-/// A service in place in a namespace of its own; both, and the site, have the same name.
-struct Place {
+/// Starts a site with these manifests.
+async fn begun<K: Borrow<Kubernetes>>(
+    kubernetes: K,
     name: &'static str,
-    site: Site,
-    world: World,
-    kubernetes: Arc<Kubernetes>,
+    manifests: &[(&str, &str)],
+) -> Result<Place<K>, KitError> {
+    Place::of(kubernetes, name, "", manifests).await?.patience(SOON).started().await
 }
 
-impl Place {
-    /// Starts a site with these manifests, and returns when it says that they are applied.
-    async fn with(name: &'static str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
-        let place = Self::begun(name, manifests).await?;
-        place.until_state(ServiceState::Applied).await?;
-        Ok(place)
-    }
+/// Starts a site with these manifests, and returns when it says that they are applied.
+async fn in_place(name: &'static str, manifests: &[(&str, &str)]) -> Result<Place, KitError> {
+    let place = begun(CLUSTER.get().await?, name, manifests).await?;
+    place.until_state(ServiceState::Applied).await?;
+    Ok(place)
+}
 
-    /// Starts a site with these manifests.
-    async fn begun(name: &'static str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
-        let kubernetes = server().await?;
-        let world = World::on_disk(name, manifests).await?;
-        let site = world.site(name, Target::Kubernetes(kubernetes.kubeconfig())).await?;
-        Ok(Self { name, site, world, kubernetes })
-    }
+/// Takes the only service out of the fleet repository, which has to be approved.
+async fn remove_service(place: &mut Place) -> Result<(), KitError> {
+    let text = source("app", &place.world.app.url());
+    place.world.declared.commit(&[("fleet.yaml", &text)])?;
+    place.world.fleet.approve("fleet").await
+}
 
-    fn kubectl(&self, arguments: &[&str]) -> Result<String, KitError> {
-        self.kubernetes.kubectl(&[&["--namespace", self.name], arguments].concat())
+/// Returns after the site has looked at everything, from beginning to end, at least once more: it has then put the
+/// `ConfigMap` `probe` back, and once more.
+async fn passes(place: &Place) -> Result<(), KitError> {
+    for _ in 0..2 {
+        place.kubectl(&["delete", "configmap", "probe"])?;
+        place.until("configmap", "probe", "{.data.value}", Some("1")).await?;
     }
-
-    /// A value of an object, by its path; none when there is no such object.
-    fn look(&self, kind: &str, name: &str, path: &str) -> Result<Option<String>, String> {
-        let output = format!("--output=jsonpath={path}");
-        match self.kubectl(&["get", kind, name, "--ignore-not-found", &output]) {
-            Ok(text) => Ok((!text.is_empty()).then_some(text)),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    async fn until(&self, kind: &str, name: &str, path: &str, wanted: Option<&str>) -> Result<(), KitError> {
-        let what = format!("{path} of {kind} {name} to be {wanted:?}");
-        wait_for(&what, SOON, async || match self.look(kind, name, path)? {
-            found if found.as_deref() == wanted => Ok(()),
-            found => Err(format!("it is {found:?}")),
-        })
-        .await
-    }
-
-    async fn until_state(&self, state: ServiceState) -> Result<(), KitError> {
-        wait_for(&format!("{} to be {state:?}", self.name), SOON, async || {
-            let status = self.world.fleet.status(self.name).map_err(|error| error.to_string())?;
-            let status = status.ok_or("no status has come")?;
-            let service = status.services.iter().find(|service| service.name.as_str() == self.name);
-            match service {
-                Some(service) if service.state == state => Ok(()),
-                other => Err(format!("it is {other:?}, {:?}", status.alarms)),
-            }
-        })
-        .await
-    }
-
-    /// Takes the only service out of the fleet repository, which has to be approved.
-    async fn remove_service(&mut self) -> Result<(), KitError> {
-        let text = source("app", &self.world.app.url());
-        self.world.declared.commit(&[("fleet.yaml", &text)])?;
-        let held = self.world.fleet.until_source("fleet", "held").await?;
-        let change = held["held"]["change"].as_str().expect("a held change has an id");
-        let approved = self.world.fleet.farshore(&["approve", change]).await?;
-        assert!(approved.status.success(), "{approved:?}");
-        Ok(())
-    }
-
-    /// Returns after the site has looked at everything, from beginning to end, at least once more: it has then put
-    /// the `ConfigMap` `probe` back, and once more.
-    async fn passes(&self) -> Result<(), KitError> {
-        for _ in 0..2 {
-            self.kubectl(&["delete", "configmap", "probe"])?;
-            self.until("configmap", "probe", "{.data.value}", Some("1")).await?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn a_foreign_change_to_an_owned_field_is_put_back() -> Result<(), KitError> {
-    let place = Place::with("owned", &[("a.yaml", &config_map("a", "ours"))]).await?;
+    let place = in_place("owned", &[("a.yaml", &config_map("a", "ours"))]).await?;
     for merge in [r#"{"data":{"value":"theirs"}}"#, r#"{"data":null}"#] {
         place.kubectl(&["patch", "configmap", "a", "--type=merge", "--patch", merge])?;
         place.until("configmap", "a", "{.data.value}", Some("ours")).await?;
@@ -125,7 +66,7 @@ async fn a_field_of_somebody_else_is_left_alone() -> Result<(), KitError> {
         selector: { matchLabels: { app: web } }\n  template:\n    metadata: { labels: { app: web } }\n    \
         spec: { containers: [{ name: web, image: \"web:1\" }] }\n";
     let files = [("web.yaml", deployment), ("probe.yaml", &config_map("probe", "1"))];
-    let place = Place::begun("foreign", &files).await?;
+    let place = begun(CLUSTER.get().await?, "foreign", &files).await?;
     place.until("deployment", "web", "{.spec.replicas}", Some("1")).await?;
     place.kubernetes.report_available("foreign", "web")?;
     place.until_state(ServiceState::Applied).await?;
@@ -133,7 +74,7 @@ async fn a_field_of_somebody_else_is_left_alone() -> Result<(), KitError> {
     place.kubectl(&["scale", "deployment", "web", "--replicas=7"])?;
     place.kubectl(&["annotate", "deployment", "web", "who=somebody-else"])?;
     place.kubectl(&["label", "deployment", "web", "who=somebody-else"])?;
-    place.passes().await?;
+    passes(&place).await?;
     for (path, wanted) in [
         ("{.spec.replicas}", "7"),
         ("{.metadata.annotations.who}", "somebody-else"),
@@ -151,7 +92,7 @@ async fn a_field_of_somebody_else_is_left_alone() -> Result<(), KitError> {
 
 #[tokio::test]
 async fn a_deleted_object_returns() -> Result<(), KitError> {
-    let place = Place::with("deleted", &[("a.yaml", &config_map("a", "1"))]).await?;
+    let place = in_place("deleted", &[("a.yaml", &config_map("a", "1"))]).await?;
     let before = place.look("configmap", "a", "{.metadata.uid}");
     place.kubectl(&["delete", "configmap", "a"])?;
     place.until("configmap", "a", "{.data.value}", Some("1")).await?;
@@ -162,13 +103,13 @@ async fn a_deleted_object_returns() -> Result<(), KitError> {
 #[tokio::test]
 async fn an_object_that_a_commit_removes_is_deleted_and_no_other() -> Result<(), KitError> {
     let files = [("a.yaml", &*config_map("a", "1")), ("b.yaml", &config_map("b", "1"))];
-    let mut place = Place::with("shrinking", &files).await?;
+    let mut place = in_place("shrinking", &files).await?;
     let kept = place.look("configmap", "b", "{.metadata.uid}");
     place.world.app.commit_without(&["manifests/a.yaml"])?;
     place.until("configmap", "a", "{.metadata.uid}", None).await?;
     assert_eq!(place.look("configmap", "b", "{.metadata.uid}"), kept);
     // The namespace was made by the agent and is nobody's to delete.
-    place.remove_service().await?;
+    remove_service(&mut place).await?;
     place.until("configmap", "b", "{.metadata.uid}", None).await?;
     assert_eq!(place.look("namespace", "shrinking", "{.status.phase}"), Ok(Some("Active".to_owned())));
     Ok(())
@@ -177,7 +118,7 @@ async fn an_object_that_a_commit_removes_is_deleted_and_no_other() -> Result<(),
 #[tokio::test]
 async fn an_object_that_the_agent_never_applied_is_never_touched() -> Result<(), KitError> {
     let files = [("a.yaml", &*config_map("a", "1")), ("probe.yaml", &config_map("probe", "1"))];
-    let mut place = Place::with("bystander", &files).await?;
+    let mut place = in_place("bystander", &files).await?;
     place.kubectl(&["create", "configmap", "theirs", "--from-literal=value=theirs"])?;
     // Somebody copied our object with all its marks, as `kubectl get -o yaml` and an editor do.
     let copy = place.kubectl(&["get", "configmap", "a", "--output=json"])?;
@@ -193,11 +134,11 @@ async fn an_object_that_the_agent_never_applied_is_never_touched() -> Result<(),
     };
     let before = versions(&place);
     assert!(before.iter().all(|version| matches!(version, Ok(Some(_)))), "{before:?}");
-    place.passes().await?;
+    passes(&place).await?;
     // Removals are the moment in which a careless agent takes more than its own.
     place.world.app.commit_without(&["manifests/a.yaml"])?;
     place.until("configmap", "a", "{.metadata.uid}", None).await?;
-    place.remove_service().await?;
+    remove_service(&mut place).await?;
     place.until("configmap", "probe", "{.metadata.uid}", None).await?;
     assert_eq!(versions(&place), before);
     Ok(())
@@ -205,20 +146,17 @@ async fn an_object_that_the_agent_never_applied_is_never_touched() -> Result<(),
 
 #[tokio::test]
 async fn a_broken_aggregated_api_fails_only_its_own_objects() -> Result<(), KitError> {
-    let kubernetes = server().await?;
+    let kubernetes = CLUSTER.get().await?;
     let broken = "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\n\
         metadata: { name: v1.broken.example }\n\
         spec: { group: broken.example, version: v1, groupPriorityMinimum: 100, versionPriority: 100,\n  \
         insecureSkipTLSVerify: true, service: { namespace: nowhere, name: nothing } }\n";
     kubernetes.kubectl_with_input(&["apply", "--server-side", "-f", "-"], broken)?;
     let thing = "apiVersion: broken.example/v1\nkind: Thing\nmetadata: { name: one }\nspec: {}\n";
-    let world = World::on_disk("partly", &[("a.yaml", &config_map("a", "1")), ("thing.yaml", thing)]).await?;
-    let site = world.site("partly", Target::Kubernetes(kubernetes.kubeconfig())).await?;
-    let place = Place { name: "partly", site, world, kubernetes };
+    let files = [("a.yaml", &*config_map("a", "1")), ("thing.yaml", thing)];
+    let place = begun(kubernetes, "partly", &files).await?;
     place.until("configmap", "a", "{.data.value}", Some("1")).await?;
-    place.until_state(ServiceState::Failed).await?;
-    let status = place.world.fleet.status("partly")?.expect("it was read just now");
-    let failures = &status.services[0].failures;
+    let failures = place.until_state(ServiceState::Failed).await?.failures;
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].object.contains("Thing"), "{failures:?}");
     // What it can reach it keeps repairing.
@@ -230,12 +168,10 @@ async fn a_broken_aggregated_api_fails_only_its_own_objects() -> Result<(), KitE
 async fn an_api_that_is_away_at_the_start_is_waited_for() -> Result<(), KitError> {
     let mut kubernetes = Kubernetes::start().await?;
     kubernetes.stop_api();
-    let world = World::on_disk("patient", &[("a.yaml", &config_map("a", "1"))]).await?;
-    let mut site = world.site("patient", Target::Kubernetes(kubernetes.kubeconfig())).await?;
-    let silence = format!("target does not answer ({}", kubernetes.url());
-    site.process().wait_for_line(&silence, SOON).await?;
-    kubernetes.start_api().await?;
-    let mut place = Place { name: "patient", site, world, kubernetes: Arc::new(kubernetes) };
+    let mut place = begun(kubernetes, "patient", &[("a.yaml", &config_map("a", "1"))]).await?;
+    let silence = format!("target does not answer ({}", place.kubernetes.url());
+    place.site.process().wait_for_line(&silence, SOON).await?;
+    place.kubernetes.start_api().await?;
     place.until("configmap", "a", "{.data.value}", Some("1")).await?;
     assert_eq!(place.site.process().ended()?, None, "it waited, and did not end");
     Ok(())

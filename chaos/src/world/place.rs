@@ -1,5 +1,6 @@
 //! One service in a real cluster, at a site of its own: where tests of what an agent does to Kubernetes begin.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use super::declare::{service, source};
 use super::{Fleet, Repository, Role, Site, Target, World};
 use crate::kit::{ApiRequest, AuditMark, KitError, Kubernetes, wait_for};
 
-/// Longer, and it does not happen.
-const SOON: Duration = Duration::from_secs(90);
+/// Longer, and it does not happen, unless the test says otherwise.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One API server for all tests of a file that do not stop it. It ends with the last of them.
 pub struct SharedCluster {
@@ -59,24 +60,28 @@ impl Default for SharedCluster {
 }
 
 /// A service, the namespace of its objects, and the site that has it: all three have one name.
-pub struct Place {
+///
+/// Its cluster is one that many tests share, or the test's own (`Place<Kubernetes>`), which that may stop.
+pub struct Place<K = Arc<Kubernetes>> {
     // In the order in which they are dropped.
     /// The site.
     pub site: Site,
     /// Its fleet, of this service.
     pub world: World,
     /// Its cluster.
-    pub kubernetes: Arc<Kubernetes>,
-    name: &'static str,
+    pub kubernetes: K,
+    /// The name of all three.
+    pub name: &'static str,
+    patience: Duration,
 }
 
-impl Place {
+impl<K: Borrow<Kubernetes>> Place<K> {
     /// A running site in this cluster, with a service of these raw manifests.
     ///
     /// # Errors
     /// When something does not start.
     pub async fn with(
-        kubernetes: Arc<Kubernetes>,
+        kubernetes: K,
         name: &'static str,
         manifests: &[(&str, &str)],
     ) -> Result<Self, KitError> {
@@ -88,7 +93,7 @@ impl Place {
     /// # Errors
     /// When the hub does not start.
     pub async fn of(
-        kubernetes: Arc<Kubernetes>,
+        kubernetes: K,
         name: &'static str,
         spec: &str,
         manifests: &[(&str, &str)],
@@ -101,8 +106,16 @@ impl Place {
         let fleet = Fleet::on_disk(&declared.url())?;
         let mut hub = fleet.hub("hub", Role::All)?;
         hub.start().await?;
-        let site = fleet.site(name, &hub.address(), Target::Kubernetes(kubernetes.kubeconfig()))?;
-        Ok(Self { site, world: World { hub, fleet, declared, app }, kubernetes, name })
+        let site = fleet.site(name, &hub.address(), Target::Kubernetes(kubernetes.borrow().kubeconfig()))?;
+        let world = World { hub, fleet, declared, app };
+        Ok(Self { site, world, kubernetes, name, patience: PATIENCE })
+    }
+
+    /// How long it is waited for whatever is waited for here: 90 s, unless this says otherwise.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Sets an option of the agent, given as `--name=value`, for its next start.
@@ -135,7 +148,7 @@ impl Place {
     /// # Errors
     /// As [`Kubernetes::kubectl`].
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String, KitError> {
-        self.kubernetes.kubectl(&[&["--namespace", self.name], arguments].concat())
+        self.api().kubectl(&[&["--namespace", self.name], arguments].concat())
     }
 
     /// Creates objects as somebody else would.
@@ -143,7 +156,7 @@ impl Place {
     /// # Errors
     /// As [`Kubernetes::kubectl`].
     pub fn create(&self, manifests: &str) -> Result<String, KitError> {
-        self.kubernetes.kubectl_with_input(&["create", "--namespace", self.name, "--filename=-"], manifests)
+        self.api().kubectl_with_input(&["create", "--namespace", self.name, "--filename=-"], manifests)
     }
 
     /// Changes an object as somebody else would, by a JSON merge patch.
@@ -178,7 +191,7 @@ impl Place {
         wanted: Option<&str>,
     ) -> Result<(), KitError> {
         let what = format!("{path} of {kind} {name} to be {wanted:?}");
-        wait_for(&what, SOON, async || match self.look(kind, name, path)? {
+        wait_for(&what, self.patience, async || match self.look(kind, name, path)? {
             found if found.as_deref() == wanted => Ok(()),
             found => Err(format!("it is {found:?}")),
         })
@@ -194,7 +207,7 @@ impl Place {
         what: &str,
         is_so: impl Fn(&Status) -> bool,
     ) -> Result<Status, KitError> {
-        wait_for(&format!("{} to be {what}", self.name), SOON, async || {
+        wait_for(&format!("{} to be {what}", self.name), self.patience, async || {
             let status = self.world.fleet.status(self.name).map_err(|error| error.to_string())?;
             let status = status.ok_or("no status has come")?;
             if is_so(&status) { Ok(status) } else { Err(format!("it is {status:?}")) }
@@ -242,12 +255,16 @@ impl Place {
     /// # Errors
     /// When the audit log cannot be read.
     pub fn writes(&self, since: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
-        let mut writes = self.kubernetes.audit_writes_since(since)?;
+        let mut writes = self.api().audit_writes_since(since)?;
         let namespace = format!("/namespaces/{}/", self.name);
         writes.retain(|write| {
             write.user_agent.starts_with("farshore-agent/") && write.uri.contains(&namespace)
         });
         Ok(writes)
+    }
+
+    fn api(&self) -> &Kubernetes {
+        self.kubernetes.borrow()
     }
 }
 
