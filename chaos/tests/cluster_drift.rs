@@ -1,161 +1,59 @@
 //! What an agent does about changes that it is told of, in a real Kubernetes API: nothing here is seen by a sweep,
 //! because there is none for an hour.
 
-use std::sync::{Arc, Weak};
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use farshore_chaos::kit::{ApiRequest, AuditMark, KitError, Kubernetes, wait_for};
 use farshore_chaos::world::declare::{config_map, service, source};
-use farshore_chaos::world::{Fleet, Repository, Role, Site, Target, World};
+use farshore_chaos::world::{Place, SharedCluster};
 use farshore_shared::wire::{DriftAction, ServiceState, ServiceStatus};
-use tokio::sync::Mutex;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// One API server for the tests that do not stop theirs; each has a namespace, a fleet and a site of its own.
-static SERVER: Mutex<Weak<Kubernetes>> = Mutex::const_new(Weak::new());
+/// For the tests that do not stop theirs; each has a namespace, a fleet and a site of its own.
+static CLUSTER: SharedCluster = SharedCluster::new();
 
-async fn server() -> Result<Arc<Kubernetes>, KitError> {
-    let mut shared = SERVER.lock().await;
-    if let Some(running) = shared.upgrade() {
-        return Ok(running);
-    }
-    let started = Arc::new(Kubernetes::start().await?);
-    *shared = Arc::downgrade(&started);
-    Ok(started)
-}
-
-/// A service in place in a namespace of its own; both, and the site, have the same name.
-struct Place<K> {
-    name: &'static str,
-    // Ended before the API server is, where it is its own.
-    _site: Site,
-    world: World,
+/// A site with these manifests, whose service says this about drift. It returns when they are applied, and watched.
+async fn watched<K: Borrow<Kubernetes>>(
     kubernetes: K,
+    name: &'static str,
+    drift: &str,
+    manifests: &[(&str, &str)],
+) -> Result<Place<K>, KitError> {
+    let spec = if drift.is_empty() { String::new() } else { format!("  drift: {drift}\n") };
+    let place = Place::of(kubernetes, name, &spec, manifests).await?;
+    let place = place.option("--sweep=1h").patience(SOON).started().await?;
+    place.until_state(ServiceState::Applied).await?;
+    Ok(place)
 }
 
-type Shared = Place<Arc<Kubernetes>>;
-
-impl<K: AsRef<Kubernetes>> Place<K> {
-    /// A site with these manifests, whose service says this about drift. It returns when they are applied, and watched.
-    async fn on(
-        kubernetes: K,
-        name: &'static str,
-        drift: &str,
-        manifests: &[(&str, &str)],
-    ) -> Result<Self, KitError> {
-        let world = world(name, drift, manifests).await?;
-        let target = Target::Kubernetes(kubernetes.as_ref().kubeconfig());
-        let site = world.fleet.site(name, &world.hub.address(), target)?;
-        let mut site = site.option("--sweep=1h");
-        site.start().await?;
-        let place = Self { name, _site: site, world, kubernetes };
-        place.until_state(ServiceState::Applied).await?;
-        Ok(place)
-    }
-
-    fn kubectl(&self, arguments: &[&str]) -> Result<String, KitError> {
-        self.kubernetes.as_ref().kubectl(&[&["--namespace", self.name], arguments].concat())
-    }
-
-    fn patch(&self, kind: &str, name: &str, merge: &str) -> Result<String, KitError> {
-        self.kubectl(&["patch", kind, name, "--type=merge", "--patch", merge])
-    }
-
-    /// A value of an object, by its path; none when there is no such object.
-    fn look(&self, kind: &str, name: &str, path: &str) -> Result<Option<String>, String> {
-        let output = format!("--output=jsonpath={path}");
-        match self.kubectl(&["get", kind, name, "--ignore-not-found", &output]) {
-            Ok(text) => Ok((!text.is_empty()).then_some(text)),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    async fn until(&self, kind: &str, name: &str, path: &str, wanted: Option<&str>) -> Result<(), KitError> {
-        let what = format!("{path} of {kind} {name} to be {wanted:?}");
-        wait_for(&what, SOON, async || match self.look(kind, name, path)? {
-            found if found.as_deref() == wanted => Ok(()),
-            found => Err(format!("it is {found:?}")),
-        })
-        .await
-    }
-
-    fn service(&self) -> Result<ServiceStatus, String> {
-        let status = self.world.fleet.status(self.name).map_err(|error| error.to_string())?;
-        let status = status.ok_or("no status has come")?;
-        let service = status.services.into_iter().find(|service| service.name.as_str() == self.name);
-        service.ok_or_else(|| "the service is not in the status".to_owned())
-    }
-
-    async fn until_service(
-        &self,
-        what: &str,
-        is_so: impl Fn(&ServiceStatus) -> bool,
-    ) -> Result<ServiceStatus, KitError> {
-        wait_for(&format!("{} to be {what}", self.name), SOON, async || {
-            let service = self.service()?;
-            if is_so(&service) { Ok(service) } else { Err(format!("it is {service:?}")) }
-        })
-        .await
-    }
-
-    async fn until_state(&self, state: ServiceState) -> Result<(), KitError> {
-        self.until_service("applied", |service| service.state == state).await.map(|_service| ())
-    }
-
-    /// Returns when the agent has heard of everything that was written before: it has put back the `ConfigMap` `probe`,
-    /// and once more.
-    async fn heard(&self) -> Result<(), KitError> {
-        for _ in 0..2 {
-            self.kubectl(&["delete", "configmap", "probe"])?;
-            self.until("configmap", "probe", "{.data.value}", Some("1")).await?;
-        }
-        Ok(())
-    }
-
-    /// What the agent wrote to one object.
-    fn writes(&self, since: AuditMark, path: &str) -> Result<Vec<ApiRequest>, KitError> {
-        let mut writes = self.kubernetes.as_ref().audit_writes_since(since)?;
-        let path = format!("/namespaces/{}/{path}?", self.name);
-        writes.retain(|write| write.user_agent.starts_with("farshore-agent/") && write.uri.contains(&path));
-        Ok(writes)
-    }
+/// The same, in the cluster of many.
+async fn shared(name: &'static str, drift: &str, manifests: &[(&str, &str)]) -> Result<Place, KitError> {
+    watched(CLUSTER.get().await?, name, drift, manifests).await
 }
 
-/// A fleet whose only service says this about drift.
-async fn world(name: &str, drift: &str, manifests: &[(&str, &str)]) -> Result<World, KitError> {
-    let placed: Vec<(String, &str)> =
-        manifests.iter().map(|(file, text)| (format!("manifests/{file}"), *text)).collect();
-    let placed: Vec<(&str, &str)> = placed.iter().map(|(file, text)| (file.as_str(), *text)).collect();
-    let app = Repository::of(&placed).await?;
-    let mut text = source("app", &app.url()) + "---\n" + &service(name, "app", "manifests", "raw");
-    if !drift.is_empty() {
-        text += &format!("  drift: {drift}\n");
+/// Returns when the agent has heard of everything that was written before: it has put back the `ConfigMap` `probe`,
+/// and once more.
+async fn heard<K: Borrow<Kubernetes>>(place: &Place<K>) -> Result<(), KitError> {
+    for _ in 0..2 {
+        place.kubectl(&["delete", "configmap", "probe"])?;
+        place.until("configmap", "probe", "{.data.value}", Some("1")).await?;
     }
-    let declared = Repository::of(&[("fleet.yaml", &text)]).await?;
-    let fleet = Fleet::on_disk(&declared.url())?;
-    let mut hub = fleet.hub("hub", Role::All)?;
-    hub.start().await?;
-    Ok(World { hub, fleet, declared, app })
+    Ok(())
 }
 
-impl Shared {
-    async fn with(name: &'static str, drift: &str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
-        Self::on(server().await?, name, drift, manifests).await
-    }
-}
-
-struct Server(Kubernetes);
-
-impl AsRef<Kubernetes> for Server {
-    fn as_ref(&self) -> &Kubernetes {
-        &self.0
-    }
+/// What the agent wrote to one object.
+fn writes_to(place: &Place, path: &str, since: AuditMark) -> Result<Vec<ApiRequest>, KitError> {
+    let path = format!("/namespaces/{}/{path}?", place.name);
+    let mut writes = place.writes(since)?;
+    writes.retain(|write| write.uri.contains(&path));
+    Ok(writes)
 }
 
 #[tokio::test]
 async fn whatever_is_done_to_an_owned_field_is_put_back_without_a_sweep() -> Result<(), KitError> {
-    let place = Shared::with("events", "", &[("a.yaml", &config_map("a", "ours"))]).await?;
+    let place = shared("events", "", &[("a.yaml", &config_map("a", "ours"))]).await?;
     let whole = place.look("configmap", "a", "{.metadata.uid}");
     for merge in [
         r#"{"data":{"value":"theirs"}}"#,
@@ -188,14 +86,14 @@ async fn whatever_is_done_to_an_owned_field_is_put_back_without_a_sweep() -> Res
 #[tokio::test]
 async fn what_others_own_is_left_alone() -> Result<(), KitError> {
     let files = [("web.yaml", &*config_map("web", "ours")), ("probe.yaml", &config_map("probe", "1"))];
-    let place = Shared::with("foreign-fields", "", &files).await?;
+    let place = shared("foreign-fields", "", &files).await?;
     // The first look after the watches began is behind it.
-    place.heard().await?;
+    heard(&place).await?;
     let mark = place.kubernetes.audit_mark()?;
     place.patch("configmap", "web", r#"{"data":{"theirs":"7"}}"#)?;
     place.kubectl(&["annotate", "configmap", "web", "who=somebody-else"])?;
     place.kubectl(&["label", "configmap", "web", "who=somebody-else"])?;
-    place.heard().await?;
+    heard(&place).await?;
     assert_eq!(place.look("configmap", "web", "{.data.theirs}"), Ok(Some("7".to_owned())));
     let on_web = |requests: Vec<ApiRequest>| -> Vec<ApiRequest> {
         let ours = requests.into_iter().filter(|request| request.user_agent.starts_with("farshore-agent/"));
@@ -213,9 +111,9 @@ async fn a_repair_of_one_object_asks_for_no_other() -> Result<(), KitError> {
     let mut files: Vec<(&str, &str)> =
         files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     files.extend([("role.yaml", role), ("account.yaml", account)]);
-    let kubernetes = server().await?;
+    let kubernetes = CLUSTER.get().await?;
     let begun = kubernetes.audit_mark()?;
-    let place = Shared::on(kubernetes, "alone", "", &files).await?;
+    let place = watched(kubernetes, "alone", "", &files).await?;
     let of_ours = |reads: Vec<ApiRequest>| -> Vec<ApiRequest> {
         let ours = reads.into_iter().filter(|read| read.user_agent.starts_with("farshore-agent/"));
         ours.filter(|read| read.uri.contains("/alone/")).collect()
@@ -227,7 +125,7 @@ async fn a_repair_of_one_object_asks_for_no_other() -> Result<(), KitError> {
         if reads.iter().any(|read| read.verb == "list") { Ok(()) } else { Err(format!("{reads:?}")) }
     })
     .await?;
-    place.heard().await?;
+    heard(&place).await?;
     let mark = place.kubernetes.audit_mark()?;
     for _ in 0..3 {
         place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
@@ -245,7 +143,7 @@ async fn a_repair_of_one_object_asks_for_no_other() -> Result<(), KitError> {
 async fn a_service_that_wants_to_be_told_is_told_who_changed_what() -> Result<(), KitError> {
     let files = [("a.yaml", config_map("a", "ours")), ("b.yaml", config_map("b", "ours"))];
     let files = [("a.yaml", &*files[0].1), ("b.yaml", &*files[1].1)];
-    let place = Shared::with("alerting", "alert", &files).await?;
+    let place = shared("alerting", "alert", &files).await?;
     let mark = place.kubernetes.audit_mark()?;
     let by = ["patch", "configmap", "a", "--type=merge", "--field-manager=night-shift", "--patch"];
     place.kubectl(&[&by[..], &[r#"{"data":{"value":"theirs","more":"1"}}"#]].concat())?;
@@ -261,7 +159,7 @@ async fn a_service_that_wants_to_be_told_is_told_who_changed_what() -> Result<()
     assert_eq!((service.state, service.repairs), (ServiceState::Applied, 0));
     let status = place.world.fleet.status("alerting")?.expect("it was read just now");
     assert!(status.alarms.iter().any(|alarm| alarm.contains("2 objects differ")), "{:?}", status.alarms);
-    assert_eq!(place.writes(mark, "configmaps/a")?, []);
+    assert_eq!(writes_to(&place, "configmaps/a", mark)?, []);
     Ok(())
 }
 
@@ -270,7 +168,7 @@ async fn what_was_put_back_by_hand_is_told_of_no_more() -> Result<(), KitError> 
     let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: net }\n\
         spec: { podSelector: {}, policyTypes: [Ingress] }\n";
     let files = [("a.yaml", &*config_map("a", "ours")), ("net.yaml", policy)];
-    let place = Shared::with("by-hand", "alert", &files).await?;
+    let place = shared("by-hand", "alert", &files).await?;
     let types = |types: &str| format!(r#"{{"spec":{{"policyTypes":[{types}]}}}}"#);
     // One of them counts its generations, the other does not. Whoever has put a field back once keeps it: the next
     // change of it moves no owner either.
@@ -288,14 +186,15 @@ async fn what_was_put_back_by_hand_is_told_of_no_more() -> Result<(), KitError> 
 
 #[tokio::test]
 async fn a_service_that_does_not_care_about_drift_is_left_alone_until_a_new_commit() -> Result<(), KitError> {
-    let mut place = Shared::with("ignoring", "ignore", &[("a.yaml", &config_map("a", "ours"))]).await?;
+    let mut place = shared("ignoring", "ignore", &[("a.yaml", &config_map("a", "ours"))]).await?;
     place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
     place.world.commit(&[("b.yaml", &config_map("b", "ours"))])?;
     place.until("configmap", "b", "{.data.value}", Some("ours")).await?;
     assert_eq!(place.look("configmap", "a", "{.data.value}"), Ok(Some("theirs".to_owned())));
     place.world.commit(&[("a.yaml", &config_map("a", "ours next"))])?;
     place.until("configmap", "a", "{.data.value}", Some("ours next")).await?;
-    assert_eq!(place.service().expect("it is told of").drift, []);
+    let service = place.until_service("told of", |_service| true).await?;
+    assert_eq!(service.drift, []);
     Ok(())
 }
 
@@ -310,14 +209,14 @@ async fn a_field_that_others_may_change_is_theirs_from_then_on() -> Result<(), K
     };
     let rule = "{ except: [{ kind: HorizontalPodAutoscaler, name: \"w*\", pointers: [/spec/minReplicas] }] }";
     let (first, probe) = (scaler(2, 10), config_map("probe", "1"));
-    let mut place = Shared::with("excepted", rule, &[("web.yaml", &first), ("probe.yaml", &probe)]).await?;
+    let mut place = shared("excepted", rule, &[("web.yaml", &first), ("probe.yaml", &probe)]).await?;
     let least = "{.spec.minReplicas}";
     assert_eq!(place.look("hpa", "web", least), Ok(Some("2".to_owned())));
     // Nobody has changed it yet: a new commit changes it.
     place.world.commit(&[("web.yaml", &scaler(3, 10))])?;
     place.until("hpa", "web", least, Some("3")).await?;
     place.patch("hpa", "web", r#"{"spec":{"minReplicas":7}}"#)?;
-    place.heard().await?;
+    heard(&place).await?;
     assert_eq!(place.look("hpa", "web", least), Ok(Some("7".to_owned())));
     // What else is changed is put back, and what others have set is kept meanwhile.
     place.patch("hpa", "web", r#"{"spec":{"maxReplicas":20}}"#)?;
@@ -331,7 +230,7 @@ async fn a_field_that_others_may_change_is_theirs_from_then_on() -> Result<(), K
 
 #[tokio::test]
 async fn a_fight_with_another_controller_is_damped_and_its_name_is_told() -> Result<(), KitError> {
-    let place = Shared::with("fighting", "", &[("a.yaml", &config_map("a", "ours"))]).await?;
+    let place = shared("fighting", "", &[("a.yaml", &config_map("a", "ours"))]).await?;
     let mark = place.kubernetes.audit_mark()?;
     let by = ["patch", "configmap", "a", "--type=merge", "--field-manager=other-controller", "--patch"];
     let theirs = [&by[..], &[r#"{"data":{"value":"theirs"}}"#]].concat();
@@ -349,14 +248,18 @@ async fn a_fight_with_another_controller_is_damped_and_its_name_is_told() -> Res
         status.alarms.iter().any(|alarm| alarm.contains("other-controller changes ConfigMap fighting/a"))
     );
     assert_eq!(place.look("configmap", "a", "{.data.value}"), Ok(Some("theirs".to_owned())));
-    assert_eq!(place.writes(mark, "configmaps/a")?.len(), 5, "one write for each of the first five changes");
+    assert_eq!(
+        writes_to(&place, "configmaps/a", mark)?.len(),
+        5,
+        "one write for each of the first five changes"
+    );
     Ok(())
 }
 
 #[tokio::test]
 async fn a_secret_s_texts_are_owned_as_its_data_is() -> Result<(), KitError> {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: { name: s }\nstringData: { password: ours }\n";
-    let place = Shared::with("secrets", "", &[("s.yaml", secret)]).await?;
+    let place = shared("secrets", "", &[("s.yaml", secret)]).await?;
     let ours = "b3Vycw==";
     assert_eq!(place.look("secret", "s", "{.data.password}"), Ok(Some(ours.to_owned())));
     place.patch("secret", "s", r#"{"data":{"password":"dGhlaXJz"}}"#)?;
@@ -366,7 +269,7 @@ async fn a_secret_s_texts_are_owned_as_its_data_is() -> Result<(), KitError> {
 #[tokio::test]
 async fn two_services_that_declare_one_object_do_not_fight_over_it() -> Result<(), KitError> {
     let files = [("a.yaml", &*config_map("a", "first")), ("probe.yaml", &config_map("probe", "1"))];
-    let mut place = Shared::with("twice", "", &files).await?;
+    let mut place = shared("twice", "", &files).await?;
     let mark = place.kubernetes.audit_mark()?;
     let second =
         service("twice-too", "app", "second", "raw").replace("namespace: twice-too", "namespace: twice");
@@ -376,29 +279,26 @@ async fn two_services_that_declare_one_object_do_not_fight_over_it() -> Result<(
     place.world.app.commit(&[("second/a.yaml", &a), ("second/b.yaml", &b)])?;
     place.world.declared.commit(&[("fleet.yaml", &text)])?;
     place.until("configmap", "b", "{.data.value}", Some("second")).await?;
-    let told = wait_for("the second to be told", SOON, async || {
-        let status = place.world.fleet.status("twice").map_err(|error| error.to_string())?;
-        let status = status.ok_or("no status has come")?;
-        let second = status.services.into_iter().find(|service| service.name.as_str() == "twice-too");
-        second
-            .filter(|second| second.state == ServiceState::Failed)
-            .ok_or_else(|| "it has not failed".to_owned())
-    });
-    let second = told.await?;
+    let is_it = |service: &&ServiceStatus| {
+        service.name.as_str() == "twice-too" && service.state == ServiceState::Failed
+    };
+    let status = place.until_status("told of the second", |status| status.services.iter().any(|s| is_it(&s)));
+    let status = status.await?;
+    let second = status.services.iter().find(is_it).expect("it was just there");
     assert!(second.failures[0].message.contains("service twice declares it as well"), "{second:?}");
-    place.heard().await?;
+    heard(&place).await?;
     assert_eq!(place.look("configmap", "a", "{.data.value}"), Ok(Some("first".to_owned())));
-    assert_eq!(place.writes(mark, "configmaps/a")?, []);
+    assert_eq!(writes_to(&place, "configmaps/a", mark)?, []);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_revision_that_changes_nothing_asks_the_api_for_nothing() -> Result<(), KitError> {
     // One of its own, so that every agent's request is this one's.
-    let kubernetes = Arc::new(Kubernetes::start().await?);
+    let kubernetes = Kubernetes::start().await?;
     let manifests = [("a.yaml", &*config_map("a", "1")), ("probe.yaml", &config_map("probe", "1"))];
-    let mut place = Place::on(kubernetes, "nothing", "", &manifests).await?;
-    place.heard().await?;
+    let mut place = watched(kubernetes, "nothing", "", &manifests).await?;
+    heard(&place).await?;
     let mut asked = vec![];
     // The look at everything that follows the beginning of the watches may fall into the first of them.
     for round in 0..5 {
@@ -427,17 +327,16 @@ async fn an_api_server_that_restarts_is_asked_little_and_drift_meanwhile_is_foun
     let mut files: Vec<(&str, &str)> =
         files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     files.extend([("role.yaml", role), ("account.yaml", account)]);
-    let mut place: Place<Server> =
-        Place::on(Server(Kubernetes::start().await?), "restarted", "", &files).await?;
-    place.heard().await?;
-    let mark = place.kubernetes.0.audit_mark()?;
+    let mut place = watched(Kubernetes::start().await?, "restarted", "", &files).await?;
+    heard(&place).await?;
+    let mark = place.kubernetes.audit_mark()?;
     for _ in 0..3 {
-        place.kubernetes.0.restart().await?;
+        place.kubernetes.restart().await?;
         place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
         place.until("configmap", "a", "{.data.value}", Some("1")).await?;
     }
-    place.heard().await?;
-    let reads = place.kubernetes.0.audit_reads_since(mark)?;
+    heard(&place).await?;
+    let reads = place.kubernetes.audit_reads_since(mark)?;
     let ours: Vec<_> = reads.iter().filter(|read| read.user_agent.starts_with("farshore-agent/")).collect();
     let of = |verb: &str| ours.iter().filter(|read| read.verb == verb).count();
     // Three kinds are watched. Each restart costs each of them a watch that is refused for its age, a list of one
@@ -452,44 +351,34 @@ async fn an_api_server_that_restarts_is_asked_little_and_drift_meanwhile_is_foun
 async fn an_api_and_its_store_that_die_in_the_middle_of_a_thousand_applies_end_up_with_all_of_them()
 -> Result<(), KitError> {
     let all: String = (0..1000).map(|n| config_map(&format!("c{n:04}"), "1") + "---\n").collect();
-    let mut kubernetes = Kubernetes::start().await?;
-    let world = World::on_disk("thousand", &[("all.yaml", &all)]).await?;
-    let target = Target::Kubernetes(kubernetes.kubeconfig());
-    let site = world.fleet.site("thousand", &world.hub.address(), target)?;
-    let mut site = site.option("--sweep=1h").option("--qps=200");
-    site.start().await?;
-    let count = |kubernetes: &Kubernetes| {
-        let get = [
-            "get",
-            "configmaps",
-            "--namespace=thousand",
-            "--selector=farshore.dev/service=thousand",
-            "-o=name",
-        ];
-        kubernetes.kubectl(&get).map(|names| names.lines().count()).map_err(|error| error.to_string())
+    let place = Place::of(Kubernetes::start().await?, "thousand", "", &[("all.yaml", &all)]).await?;
+    let place = place.option("--sweep=1h").option("--qps=200").patience(SOON);
+    let mut place = place.started().await?;
+    let count = |place: &Place<Kubernetes>| {
+        let get = ["get", "configmaps", "--selector=farshore.dev/service=thousand", "-o=name"];
+        place.kubectl(&get).map(|names| names.lines().count()).map_err(|error| error.to_string())
     };
     for some in [100, 500] {
-        wait_for("some objects", SOON, async || match count(&kubernetes)? {
+        wait_for("some objects", SOON, async || match count(&place)? {
             there if there >= some => Ok(()),
             there => Err(format!("there are {there}")),
         })
         .await?;
-        kubernetes.stop_all();
-        kubernetes.start_all().await?;
+        place.kubernetes.stop_all();
+        place.kubernetes.start_all().await?;
     }
-    wait_for("all objects", SOON * 3, async || match count(&kubernetes)? {
+    wait_for("all objects", SOON * 3, async || match count(&place)? {
         1000 => Ok(()),
         there => Err(format!("there are {there}")),
     })
     .await?;
-    let place: Place<Server> = Place { name: "thousand", _site: site, world, kubernetes: Server(kubernetes) };
-    let service = place.until_service("applied", |service| service.state == ServiceState::Applied).await?;
+    let service = place.until_state(ServiceState::Applied).await?;
     assert_eq!((service.objects, service.failures.len()), (1000, 0));
     // From then on nothing is written any more, and a change is put back as ever.
-    let mark = place.kubernetes.0.audit_mark()?;
+    let mark = place.kubernetes.audit_mark()?;
     place.patch("configmap", "c0500", r#"{"data":{"value":"theirs"}}"#)?;
     place.until("configmap", "c0500", "{.data.value}", Some("1")).await?;
-    let writes = place.kubernetes.0.audit_writes_since(mark)?;
+    let writes = place.kubernetes.audit_writes_since(mark)?;
     let ours = writes.iter().filter(|write| write.user_agent.starts_with("farshore-agent/")).count();
     assert_eq!(ours, 1, "{writes:?}");
     Ok(())
@@ -498,21 +387,22 @@ async fn an_api_and_its_store_that_die_in_the_middle_of_a_thousand_applies_end_u
 #[tokio::test]
 async fn an_agent_that_is_told_to_end_does_so_in_the_middle_of_an_apply() -> Result<(), KitError> {
     let all: String = (0..1000).map(|n| config_map(&format!("c{n:04}"), "1") + "---\n").collect();
-    let kubernetes = server().await?;
-    let world = World::on_disk("ending", &[("all.yaml", &all)]).await?;
-    let target = Target::Kubernetes(kubernetes.kubeconfig());
-    let mut site = world.fleet.site("ending", &world.hub.address(), target)?.option("--qps=100");
-    site.start().await?;
+    let place = Place::of(CLUSTER.get().await?, "ending", "", &[("all.yaml", &all)]).await?;
+    let mut place = place.option("--qps=100").started().await?;
     wait_for("some objects", SOON, async || {
-        let get = ["get", "configmaps", "--namespace=ending", "-o=name"];
-        match kubernetes.kubectl(&get).map_err(|error| error.to_string())?.lines().count() {
+        match place
+            .kubectl(&["get", "configmaps", "-o=name"])
+            .map_err(|error| error.to_string())?
+            .lines()
+            .count()
+        {
             there if there >= 50 => Ok(()),
             there => Err(format!("there are {there}")),
         }
     })
     .await?;
-    site.process().terminate()?;
-    let ended = site.process().wait_with_deadline(Duration::from_secs(2)).await?;
+    place.site.process().terminate()?;
+    let ended = place.site.process().wait_with_deadline(Duration::from_secs(2)).await?;
     assert!(ended.success(), "{ended:?}");
     Ok(())
 }
