@@ -1,38 +1,18 @@
 //! Waves, hooks, health and the way back, against a real Kubernetes API: its controllers run, and the test is the
 //! scheduler and the kubelet of its Pods.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use farshore_chaos::kit::{KitError, Kubernetes, wait_for};
-use farshore_chaos::world::declare::{config_map, service, source};
-use farshore_chaos::world::{Fleet, Repository, Role, Site, Target, World};
-use farshore_shared::wire::{CheckOutcome, ServiceState, ServiceStatus};
+use farshore_chaos::kit::{KitError, wait_for};
+use farshore_chaos::world::declare::config_map;
+use farshore_chaos::world::{Place, SharedCluster};
+use farshore_shared::wire::{CheckOutcome, ServiceState};
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 const SOON: Duration = Duration::from_secs(90);
 
-/// One API server with controllers for all tests of this file; each has a namespace, a fleet and a site of its own.
-static SERVER: Mutex<Weak<Kubernetes>> = Mutex::const_new(Weak::new());
-
-async fn server() -> Result<Arc<Kubernetes>, KitError> {
-    let mut shared = SERVER.lock().await;
-    if let Some(running) = shared.upgrade() {
-        return Ok(running);
-    }
-    let started = Arc::new(Kubernetes::start_with_controllers().await?);
-    *shared = Arc::downgrade(&started);
-    Ok(started)
-}
-
-/// A service in a namespace of its own; both, and the site, have the same name.
-struct Place {
-    name: &'static str,
-    site: Site,
-    world: World,
-    kubernetes: Arc<Kubernetes>,
-}
+/// For all tests of this file; each has a namespace, a fleet and a site of its own.
+static CLUSTER: SharedCluster = SharedCluster::with_controllers();
 
 /// How a Pod ends up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,93 +22,36 @@ enum Pods {
     Failed,
 }
 
-impl Place {
-    /// Starts a site with these manifests. `policy` is what its declaration says beside.
-    async fn with(name: &'static str, policy: &str, manifests: &[(&str, &str)]) -> Result<Self, KitError> {
-        let kubernetes = server().await?;
-        let placed = manifests.iter().map(|(file, text)| (format!("manifests/{file}"), *text));
-        let placed: Vec<(String, &str)> = placed.collect();
-        let files: Vec<(&str, &str)> = placed.iter().map(|(file, text)| (file.as_str(), *text)).collect();
-        let app = Repository::of(&files).await?;
-        // The policy is there from the first revision on.
-        let text = source("app", &app.url()) + "---\n" + &service(name, "app", "manifests", "raw") + policy;
-        let declared = Repository::of(&[("fleet.yaml", &text)]).await?;
-        let fleet = Fleet::on_disk(&declared.url())?;
-        let mut hub = fleet.hub("hub", Role::All)?;
-        hub.start().await?;
-        let world = World { hub, fleet, declared, app };
-        let site = world.site(name, Target::Kubernetes(kubernetes.kubeconfig())).await?;
-        Ok(Self { name, site, world, kubernetes })
-    }
+/// Starts a site with these manifests. `policy` is what its declaration says beside, from the first revision on.
+async fn begun(name: &'static str, policy: &str, manifests: &[(&str, &str)]) -> Result<Place, KitError> {
+    Place::of(CLUSTER.get().await?, name, policy, manifests).await?.started().await
+}
 
-    fn kubectl(&self, arguments: &[&str]) -> Result<String, KitError> {
-        self.kubernetes.kubectl(&[&["--namespace", self.name], arguments].concat())
-    }
+async fn until_image(place: &Place, name: &str, image: &str) -> Result<(), KitError> {
+    place.until("deployment", name, "{.spec.template.spec.containers[0].image}", Some(image)).await
+}
 
-    /// A value of an object, by its path; none when there is no such object, or no such field.
-    fn look(&self, kind: &str, name: &str, path: &str) -> Result<Option<String>, String> {
-        let output = format!("--output=jsonpath={path}");
-        match self.kubectl(&["get", kind, name, "--ignore-not-found", &output]) {
-            Ok(text) => Ok((!text.is_empty()).then_some(text)),
-            Err(error) => Err(error.to_string()),
+/// Gives the Pods of a label a node and an end, as soon as there are some that run an image.
+async fn until_pods(place: &Place, label: &str, image: &str, are: Pods) -> Result<(), KitError> {
+    wait_for(&format!("Pods with {label} and {image} to be {are:?}"), SOON, async || {
+        let listed = place.kubectl(&["get", "pods", "--selector", label, "--output=json"]);
+        let listed: Value = serde_json::from_str(&listed.map_err(|error| error.to_string())?)
+            .map_err(|error| error.to_string())?;
+        let pods = listed["items"].as_array().cloned().unwrap_or_default();
+        let mine: Vec<&Value> =
+            pods.iter().filter(|pod| pod["spec"]["containers"][0]["image"] == image).collect();
+        if mine.is_empty() {
+            return Err(format!("there are {} Pods", pods.len()));
         }
-    }
-
-    async fn until(&self, kind: &str, name: &str, path: &str, wanted: Option<&str>) -> Result<(), KitError> {
-        let what = format!("{path} of {kind} {name} to be {wanted:?}");
-        wait_for(&what, SOON, async || match self.look(kind, name, path)? {
-            found if found.as_deref() == wanted => Ok(()),
-            found => Err(format!("it is {found:?}")),
-        })
-        .await
-    }
-
-    async fn until_image(&self, name: &str, image: &str) -> Result<(), KitError> {
-        self.until("deployment", name, "{.spec.template.spec.containers[0].image}", Some(image)).await
-    }
-
-    /// Waits until the site says of its service what is looked for.
-    async fn until_status(
-        &self,
-        what: &str,
-        is_it: impl Fn(&ServiceStatus) -> bool,
-    ) -> Result<ServiceStatus, KitError> {
-        wait_for(what, SOON, async || {
-            let status = self.world.fleet.status(self.name).map_err(|error| error.to_string())?;
-            let status = status.ok_or("no status has come")?;
-            let found = status.services.iter().find(|service| service.name.as_str() == self.name);
-            found.filter(|service| is_it(service)).cloned().ok_or_else(|| format!("it is {found:?}"))
-        })
-        .await
-    }
-
-    async fn until_state(&self, state: ServiceState) -> Result<ServiceStatus, KitError> {
-        self.until_status(&format!("the service to be {state:?}"), |service| service.state == state).await
-    }
-
-    /// Gives the Pods of a label a node and an end, as soon as there are some that run an image.
-    async fn until_pods(&self, label: &str, image: &str, are: Pods) -> Result<(), KitError> {
-        wait_for(&format!("Pods with {label} and {image} to be {are:?}"), SOON, async || {
-            let listed = self.kubectl(&["get", "pods", "--selector", label, "--output=json"]);
-            let listed: Value = serde_json::from_str(&listed.map_err(|error| error.to_string())?)
-                .map_err(|error| error.to_string())?;
-            let pods = listed["items"].as_array().cloned().unwrap_or_default();
-            let mine: Vec<&Value> =
-                pods.iter().filter(|pod| pod["spec"]["containers"][0]["image"] == image).collect();
-            if mine.is_empty() {
-                return Err(format!("there are {} Pods", pods.len()));
-            }
-            for pod in mine {
-                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                let patch = status(are).to_string();
-                let arguments =
-                    ["patch", "pod", name, "--subresource=status", "--type=merge", "--patch", &patch];
-                self.kubectl(&arguments).map_err(|error| error.to_string())?;
-            }
-            Ok(())
-        })
-        .await
-    }
+        for pod in mine {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let patch = status(are).to_string();
+            let arguments = ["patch", "pod", name, "--subresource=status", "--type=merge", "--patch", &patch];
+            place.kubectl(&arguments).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// What a kubelet says of a Pod.
@@ -174,17 +97,17 @@ fn in_wave(name: &str, wave: i32) -> String {
 async fn a_wave_waits_for_health_and_a_stuck_revision_is_pre_empted_by_a_newer_one_at_once()
 -> Result<(), KitError> {
     let manifests = [("web.yaml", &*deployment("web", "web:1")), ("after.yaml", &in_wave("after", 1))];
-    let mut place = Place::with("waits", "", &manifests).await?;
-    let status = place.until_status("wave 0 to be waited for", |status| status.progress.is_some()).await?;
+    let mut place = begun("waits", "", &manifests).await?;
+    let status = place.until_service("wave 0 to be waited for", |status| status.progress.is_some()).await?;
     let progress = status.progress.expect("it is under way");
     assert_eq!((progress.stage.as_str(), progress.object.as_str()), ("wave 0", "Deployment.apps waits/web"));
     assert_eq!(status.state, ServiceState::Waiting);
     assert_eq!(place.look("configmap", "after", "{.metadata.name}"), Ok(None));
 
     place.world.commit(&[("web.yaml", &deployment("web", "web:2"))])?;
-    place.until_image("web", "web:2").await?;
+    until_image(&place, "web", "web:2").await?;
     assert_eq!(place.look("configmap", "after", "{.metadata.name}"), Ok(None), "it waits for the newer one");
-    place.until_pods("app=web", "web:2", Pods::Ready).await?;
+    until_pods(&place, "app=web", "web:2", Pods::Ready).await?;
     let done = place.until_state(ServiceState::Applied).await?;
     assert_eq!((done.objects, done.progress), (2, None));
     place.until("configmap", "after", "{.metadata.name}", Some("after")).await
@@ -194,26 +117,26 @@ async fn a_wave_waits_for_health_and_a_stuck_revision_is_pre_empted_by_a_newer_o
 async fn a_site_goes_back_to_what_was_healthy_without_the_hub_and_stays_there_after_a_power_cut()
 -> Result<(), KitError> {
     let policy = "  onFailure: revert\n  timeout: 10s\n";
-    let mut place = Place::with("reverts", policy, &[("web.yaml", &deployment("web", "web:1"))]).await?;
-    place.until_pods("app=web", "web:1", Pods::Ready).await?;
+    let mut place = begun("reverts", policy, &[("web.yaml", &deployment("web", "web:1"))]).await?;
+    until_pods(&place, "app=web", "web:1", Pods::Ready).await?;
     let good = place.until_state(ServiceState::Applied).await?.commit;
 
     let files = [("web.yaml", &*deployment("web", "web:bad")), ("new.yaml", &config_map("new", "1"))];
     let bad = place.world.commit(&files)?;
-    place.until_image("web", "web:bad").await?;
+    until_image(&place, "web", "web:bad").await?;
     place.world.hub.kill()?;
-    place.until_image("web", "web:1").await?;
+    until_image(&place, "web", "web:1").await?;
     place.until("configmap", "new", "{.metadata.name}", None).await?;
-    place.until_pods("app=web", "web:1", Pods::Ready).await?;
+    until_pods(&place, "app=web", "web:1", Pods::Ready).await?;
 
     place.site.kill()?;
     place.kubectl(&["delete", "deployment", "web"])?;
     place.site.start().await?;
-    place.until_image("web", "web:1").await?;
+    until_image(&place, "web", "web:1").await?;
 
     place.world.hub.start().await?;
     let told =
-        place.until_status("the way back to be told", |status| status.failed_revision.is_some()).await?;
+        place.until_service("the way back to be told", |status| status.failed_revision.is_some()).await?;
     let failed = told.failed_revision.expect("a revision was given up");
     assert_eq!((told.state, &told.commit, &failed.commit), (ServiceState::Failed, &good, &bad));
     assert!(failed.why.contains("Deployment.apps reverts/web: no progress for 10 s"), "{}", failed.why);
@@ -224,7 +147,7 @@ async fn a_site_goes_back_to_what_was_healthy_without_the_hub_and_stays_there_af
     );
 
     place.world.commit(&[("web.yaml", &deployment("web", "web:3"))])?;
-    place.until_pods("app=web", "web:3", Pods::Ready).await?;
+    until_pods(&place, "app=web", "web:3", Pods::Ready).await?;
     let done = place.until_state(ServiceState::Applied).await?;
     assert_eq!(done.failed_revision, None);
     place.until("configmap", "new", "{.metadata.name}", Some("new")).await
@@ -234,8 +157,8 @@ async fn a_site_goes_back_to_what_was_healthy_without_the_hub_and_stays_there_af
 async fn a_hook_that_fails_stops_its_revision_and_the_next_one_runs_it_again() -> Result<(), KitError> {
     let before = "argocd.argoproj.io/hook: PreSync";
     let manifests = [("migrate.yaml", &*job("migrate", "m:1", before)), ("a.yaml", &config_map("a", "1"))];
-    let mut place = Place::with("hooks", "", &manifests).await?;
-    place.until_pods("run=migrate", "m:1", Pods::Failed).await?;
+    let mut place = begun("hooks", "", &manifests).await?;
+    until_pods(&place, "run=migrate", "m:1", Pods::Failed).await?;
     let failed = place.until_state(ServiceState::Failed).await?;
     assert!(
         failed.message.contains("hooks before: Job.batch hooks/migrate: the Job failed"),
@@ -246,7 +169,7 @@ async fn a_hook_that_fails_stops_its_revision_and_the_next_one_runs_it_again() -
     assert_eq!(place.look("configmap", "a", "{.metadata.name}"), Ok(None));
 
     place.world.commit(&[("migrate.yaml", &job("migrate", "m:2", before))])?;
-    place.until_pods("run=migrate", "m:2", Pods::Succeeded).await?;
+    until_pods(&place, "run=migrate", "m:2", Pods::Succeeded).await?;
     let done = place.until_state(ServiceState::Applied).await?;
     assert!(done.checks.is_empty(), "{:?}", done.checks);
     place.until("configmap", "a", "{.metadata.name}", Some("a")).await
@@ -257,16 +180,16 @@ async fn a_test_runs_after_its_service_is_healthy_and_its_outcome_is_part_of_hea
 {
     let test = "farshore.dev/test: \"true\"";
     let manifests = [("web.yaml", &*deployment("web", "web:1")), ("smoke.yaml", &job("smoke", "t:1", test))];
-    let mut place = Place::with("tested", "", &manifests).await?;
-    place.until_status("health to be waited for", |status| status.progress.is_some()).await?;
+    let mut place = begun("tested", "", &manifests).await?;
+    place.until_service("health to be waited for", |status| status.progress.is_some()).await?;
     assert_eq!(place.look("job", "smoke", "{.metadata.name}"), Ok(None));
-    place.until_pods("app=web", "web:1", Pods::Ready).await?;
-    place.until_pods("run=smoke", "t:1", Pods::Succeeded).await?;
+    until_pods(&place, "app=web", "web:1", Pods::Ready).await?;
+    until_pods(&place, "run=smoke", "t:1", Pods::Succeeded).await?;
     let done = place.until_state(ServiceState::Applied).await?;
     assert_eq!(done.checks.first().map(|check| check.outcome), Some(CheckOutcome::Passed));
 
     place.world.commit(&[("smoke.yaml", &job("smoke", "t:2", test))])?;
-    place.until_pods("run=smoke", "t:2", Pods::Failed).await?;
+    until_pods(&place, "run=smoke", "t:2", Pods::Failed).await?;
     let failed = place.until_state(ServiceState::Failed).await?;
     assert!(failed.message.contains("tests: Job.batch tested/smoke: the Job failed"), "{}", failed.message);
     Ok(())
@@ -285,8 +208,8 @@ async fn definitions_and_their_objects_come_in_one_go_and_a_rule_of_the_service_
         current: status.phase == 'Open'\n";
     let manifests =
         [("definition.yaml", definition), ("till.yaml", till), ("after.yaml", &in_wave("after", 1))];
-    let place = Place::with("judged", rule, &manifests).await?;
-    let status = place.until_status("the till to be waited for", |status| status.progress.is_some()).await?;
+    let place = begun("judged", rule, &manifests).await?;
+    let status = place.until_service("the till to be waited for", |status| status.progress.is_some()).await?;
     let progress = status.progress.expect("it is under way");
     assert_eq!(progress.object, "Till.judged.example judged/one");
     assert!(progress.why.contains("its health rule finds nothing yet"), "{}", progress.why);
@@ -308,8 +231,8 @@ async fn one_bad_object_blocks_only_itself() -> Result<(), KitError> {
         ("odd.yaml", &unreadable),
         ("web.yaml", &deployment("web", "web:1")),
     ];
-    let mut place = Place::with("blocks", "", &manifests).await?;
-    place.until_image("web", "web:1").await?;
+    let mut place = begun("blocks", "", &manifests).await?;
+    until_image(&place, "web", "web:1").await?;
     place.until("configmap", "a", "{.data.value}", Some("1")).await?;
     let failed = place.until_state(ServiceState::Failed).await?;
     let mut names: Vec<&str> = failed.failures.iter().map(|failure| failure.object.as_str()).collect();
@@ -317,7 +240,7 @@ async fn one_bad_object_blocks_only_itself() -> Result<(), KitError> {
     assert_eq!(names, ["ConfigMap blocks/odd", "Service blocks/bad"]);
 
     place.world.commit(&[("bad.yaml", "# nothing\n"), ("odd.yaml", &in_wave("odd", 1))])?;
-    place.until_pods("app=web", "web:1", Pods::Ready).await?;
+    until_pods(&place, "app=web", "web:1", Pods::Ready).await?;
     place.until_state(ServiceState::Applied).await?;
     place.until("configmap", "odd", "{.metadata.name}", Some("odd")).await
 }
