@@ -146,10 +146,6 @@ fn assert_says(source: &Value, fragments: &[&str]) {
     }
 }
 
-fn change(source: &Value) -> String {
-    source["held"]["change"].as_str().unwrap_or_else(|| panic!("nothing is held: {source:#}")).to_owned()
-}
-
 #[tokio::test]
 async fn a_broken_declaration_keeps_its_last_good_form_and_removes_nothing() -> Result<(), KitError> {
     let mut shops = Shops::open().await?;
@@ -226,11 +222,9 @@ async fn a_force_push_to_an_older_commit_is_held_until_it_is_approved() -> Resul
     // A change of something else is not what was held.
     let wrong = shops.fleet.farshore(&["approve", "000000000000"]).await?;
     assert_eq!(wrong.status.code(), Some(3), "{wrong:?}");
-    let approved = shops.fleet.farshore(&["approve", &change(&app)]).await?;
-    assert!(approved.status.success(), "{approved:?}");
+    shops.fleet.approve("app").await?;
     shops.until_value(2, "1").await?;
-    let approved = shops.fleet.farshore(&["approve", &change(&fleet)]).await?;
-    assert!(approved.status.success(), "{approved:?}");
+    shops.fleet.approve("fleet").await?;
     for site in &shops.sites {
         until_count(site, SERVICES).await?;
     }
@@ -252,8 +246,7 @@ async fn a_mass_removal_is_held_until_approved_and_then_honoured_by_a_site_that_
     shops.assert_nothing_lost(&before, &[]).await?;
     shops.sites[1].kill()?;
 
-    let approved = shops.fleet.farshore(&["approve", &change(&fleet)]).await?;
-    assert!(approved.status.success(), "{approved:?}");
+    shops.fleet.approve("fleet").await?;
     until_count(&shops.sites[0], 2).await?;
     shops.fleet.until_source("fleet", "ready").await?;
     assert_eq!(shops.sites[1].objects()?.len(), SERVICES, "it is away");
