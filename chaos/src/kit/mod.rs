@@ -2,6 +2,7 @@
 //!
 //! - [`Redis`], [`S3`], [`Kubernetes`]: programs of the testbed, each in a temporary folder of its own.
 //! - [`GitRepo`]: a Git repository that a test writes; [`GitHttp`]: the same repository over smart HTTP.
+//! - [`Webhook`]: an admission webhook, which refuses what a test says.
 //! - [`Lambda`]: AWS Lambda for one program of this workspace, with a function URL.
 //! - [`TcpProxy`]: the cable between a client and a server, which a test may cut.
 //! - [`Process`]: a program of this workspace, to be killed at any moment.
@@ -15,8 +16,8 @@
 //! Programs are looked up in the folder that `FARSHORE_TESTBED` names, else in `testbed` beside the build
 //! (`target/testbed`); `cargo xtask testbed` fills it.
 //!
-//! The tasks of this module: `GitHttp`, `TcpProxy` and `Lambda` (two) each run one accept loop on an engine (a runtime on a thread of
-//! its own), so that a test may block its own thread while it talks to them; the loop ends with its value.
+//! The tasks of this module: `GitHttp`, `TcpProxy`, `Webhook` and `Lambda` (two) each run one accept loop on an engine (a
+//! runtime on a thread of its own), so that a test may block its own thread while it talks to them; the loop ends with its value.
 
 mod engine;
 mod error;
@@ -33,6 +34,7 @@ mod s3;
 mod search;
 mod tcp_proxy;
 mod wait;
+mod webhook;
 
 pub use error::KitError;
 pub use git_http::{GitHttp, GitMode};
@@ -48,3 +50,4 @@ pub use s3::S3;
 pub use search::{Search, Searched};
 pub use tcp_proxy::{ProxyMode, TcpProxy};
 pub use wait::wait_for;
+pub use webhook::Webhook;

@@ -2,6 +2,7 @@
 
 mod audit;
 mod available;
+mod compact;
 mod credentials;
 
 use std::io::Write;
@@ -33,6 +34,7 @@ pub struct Kubernetes {
     etcd_port: Port,
     api_port: Port,
     with: Controllers,
+    cache: Cache,
     credentials: Credentials,
     folder: TempDir,
 }
@@ -43,13 +45,29 @@ enum Controllers {
     Running,
 }
 
+/// Whether the API server answers watches from its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    Present,
+    Absent,
+}
+
 impl Kubernetes {
     /// Starts an API without controllers and returns when it is ready and its `default` namespace is there.
     ///
     /// # Errors
     /// As said in the [module](super).
     pub async fn start() -> Result<Self, KitError> {
-        Self::start_either(Controllers::Absent).await
+        Self::start_either(Controllers::Absent, Cache::Present).await
+    }
+
+    /// The same, without a cache for watches: each goes to the store, and what that has forgotten is gone
+    /// ([`Kubernetes::compact`]).
+    ///
+    /// # Errors
+    /// As said in the [module](super).
+    pub async fn start_without_cache() -> Result<Self, KitError> {
+        Self::start_either(Controllers::Absent, Cache::Absent).await
     }
 
     /// Starts an API with kube-controller-manager, and returns when the default service account is there too.
@@ -57,7 +75,7 @@ impl Kubernetes {
     /// # Errors
     /// As said in the [module](super).
     pub async fn start_with_controllers() -> Result<Self, KitError> {
-        let mut kubernetes = Self::start_either(Controllers::Running).await?;
+        let mut kubernetes = Self::start_either(Controllers::Running, Cache::Present).await?;
         kubernetes.start_controllers().await?;
         Ok(kubernetes)
     }
@@ -195,7 +213,7 @@ impl Kubernetes {
         self.start_api().await
     }
 
-    async fn start_either(with: Controllers) -> Result<Self, KitError> {
+    async fn start_either(with: Controllers, cache: Cache) -> Result<Self, KitError> {
         let folder = TempDir::new().map_err(KitError::io("making a folder", std::env::temp_dir()))?;
         let (etcd_port, api_port) = (Port::take()?, Port::take()?);
         let credentials = Credentials::write(folder.path(), &api_port)?;
@@ -207,6 +225,7 @@ impl Kubernetes {
             etcd_port,
             api_port,
             with,
+            cache,
             credentials,
             folder,
         };
@@ -232,6 +251,9 @@ impl Kubernetes {
         if self.with == Controllers::Absent {
             // Nobody makes the service accounts that this plug-in demands of every Pod.
             command.arg("--disable-admission-plugins=ServiceAccount");
+        }
+        if self.cache == Cache::Absent {
+            command.arg("--watch-cache=false");
         }
         Ok(command)
     }
