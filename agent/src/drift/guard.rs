@@ -27,6 +27,7 @@ use crate::plan::Item;
 use crate::store::{Found as Stored, Store};
 use crate::target::{Applied, Live, ObjectError, Sighting, Target, Whole};
 use crate::terms::Owned;
+use crate::waves::annotations::is_made_once;
 
 /// The most characters of a field that is told of.
 const FIELD_LIMIT: usize = 200;
@@ -120,6 +121,10 @@ impl<T: Target> Guarded<T> {
         let Some(manifest) = manifest else {
             return Ok(self.answer(key, Some(sighting), String::new(), vec![]));
         };
+        // It is there, and that is all that was asked for.
+        if is_made_once(&manifest.body) {
+            return Ok(Judged::LetBe(Some(sighting)));
+        }
         let exceptions = self.said.drift.exceptions(&key.group, &key.kind, &key.name);
         let examined = examine(&manifest.body, &body, &exceptions);
         Ok(match examined.found {

@@ -60,6 +60,12 @@ pub fn is_hook(body: &Value) -> bool {
     [TEST, ARGO_HOOK, HELM_HOOK].into_iter().any(|name| annotation(body, name).is_some())
 }
 
+/// Whether an object that is kept is only made where it is missing, and then left to others.
+#[must_use]
+pub fn is_made_once(body: &Value) -> bool {
+    is_said(body, FLUX_SSA, "ifnotpresent")
+}
+
 /// The place of an object that is to be written.
 #[must_use]
 pub fn place(manifest: &Manifest) -> Place {
@@ -96,8 +102,8 @@ pub fn read(manifest: &Manifest, occasion: Occasion) -> Result<Role, String> {
         true => Place::FIRST,
         false => Place { phase: Phase::Sync, wave },
     };
-    let made_once = is_said(body, FLUX_SSA, "ifnotpresent");
-    Ok(Role::Member { place, keeping: if made_once { Keeping::MadeOnce } else { Keeping::Enforced } })
+    let keeping = if is_made_once(body) { Keeping::MadeOnce } else { Keeping::Enforced };
+    Ok(Role::Member { place, keeping })
 }
 
 /// What one word of a hook's annotation asks for.

@@ -100,6 +100,22 @@ async fn what_is_gone_from_sight_comes_back() {
 }
 
 #[tokio::test]
+async fn what_is_made_once_is_left_to_who_changes_it_and_made_again_when_it_is_gone() {
+    let once = config_map("a")
+        .replace("metadata: {", "metadata: {annotations: {kustomize.toolkit.fluxcd.io/ssa: IfNotPresent}, ");
+    let mut mended = Mended::with(DriftRule::default(), &once).await;
+    mended.meddle("theirs");
+    mended.until_looks(1).await;
+    let status = mended.pass().await;
+    assert_eq!((status.state, status.drift.len(), status.repairs), (ServiceState::Applied, 0, 0));
+    assert_eq!(mended.case.target.value("a").as_deref(), Some("theirs"));
+    assert_eq!(mended.done("apply a"), 0);
+    let (key, _) = mended.case.target.inner().objects.pop_first().expect("it was applied");
+    mended.case.target.tell(Some(key));
+    mended.until_value("as signed").await;
+}
+
+#[tokio::test]
 async fn a_service_that_wants_to_be_told_is_told_and_one_that_does_not_care_is_not() {
     for (policy, told) in [(DriftPolicy::Alert, 1), (DriftPolicy::Ignore, 0)] {
         let mut mended = Mended::with(rule(policy), &config_map("a")).await;
