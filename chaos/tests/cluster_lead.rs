@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use farshore_chaos::kit::{KitError, wait_for};
+use farshore_chaos::kit::{ApiRequest, KitError, Kubernetes, wait_for};
 use farshore_chaos::world::declare::config_map;
 use farshore_chaos::world::{Place, SharedCluster};
+use farshore_shared::wire::ServiceState;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// For all tests of this file; each has a namespace, a fleet and a site of its own.
+/// For all tests of this file but one; each has a namespace, a fleet and a site of its own.
 static CLUSTER: SharedCluster = SharedCluster::new();
 
 /// A place with one `ConfigMap` whose agent has not been started.
@@ -86,5 +87,79 @@ async fn an_agent_that_waits_for_the_state_folder_ends_when_it_is_told_to() -> R
     second.terminate()?;
     let ended = second.wait_with_deadline(Duration::from_secs(5)).await?;
     assert!(ended.success(), "{ended:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_that_stands_by_ends_when_it_is_told_to_and_the_one_that_leads_goes_on()
+-> Result<(), KitError> {
+    let place = without_agent("standing-by", &["--leader-elect=default/standing-by"]).await?;
+    let mut first = place.site.launch()?;
+    first.wait_for_line("this agent leads", SOON).await?;
+    until_value(&place, Some("1")).await?;
+    let mut second = place.site.launch()?;
+    second.wait_for_line("another agent leads; this one stands by", SOON).await?;
+    let holder = || {
+        let get = [
+            "get",
+            "lease",
+            "standing-by",
+            "--namespace=default",
+            "--output=jsonpath={.spec.holderIdentity}",
+        ];
+        place.kubernetes.kubectl(&get)
+    };
+    let leads = holder()?;
+    second.terminate()?;
+    let ended = second.wait_with_deadline(Duration::from_secs(2)).await?;
+    assert_eq!(ended.code(), Some(0), "{}", second.stderr());
+    assert_eq!(holder()?, leads, "it gave back what it did not have");
+    spoil(&place)?;
+    until_value(&place, Some("1")).await?;
+    let said = first.stderr();
+    assert!(!said.contains("another agent has taken the lease"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_that_takes_over_from_one_that_died_reads_each_kind_and_not_each_object()
+-> Result<(), KitError> {
+    const OBJECTS: usize = 200;
+    let all: String = (0..OBJECTS).map(|n| config_map(&format!("c{n}"), "1") + "---\n").collect();
+    let files = [("a.yaml", &*config_map("a", "1")), ("all.yaml", &all)];
+    // A cluster of its own, so that every agent's request is one of these two.
+    let place = Place::of(Kubernetes::start().await?, "succeeding", "", &files).await?;
+    let place = place.option("--sweep=1h").option("--leader-elect=default/succeeding").patience(SOON);
+    let mut first = place.site.launch()?;
+    first.wait_for_line("this agent leads", SOON).await?;
+    place.until_state(ServiceState::Applied).await?;
+    let mut second = place.site.launch()?;
+    second.wait_for_line("another agent leads; this one stands by", SOON).await?;
+
+    first.kill()?;
+    let mark = place.kubernetes.audit_mark()?;
+    place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
+    place.patch("configmap", "c7", r#"{"data":{"value":"theirs"}}"#)?;
+    second.wait_for_line("this agent leads", SOON).await?;
+    for name in ["a", "c7"] {
+        place.until("configmap", name, "{.data.value}", Some("1")).await?;
+    }
+    // What is changed from then on is heard of, and needs no further look at everything.
+    place.patch("configmap", "c9", r#"{"data":{"value":"theirs"}}"#)?;
+    place.until("configmap", "c9", "{.data.value}", Some("1")).await?;
+    let ours = |mut requests: Vec<ApiRequest>| {
+        requests.retain(|request| {
+            let uri = &request.uri;
+            request.user_agent.starts_with("farshore-agent/") && uri.contains("configmaps")
+        });
+        requests
+    };
+    let reads = ours(place.kubernetes.audit_reads_since(mark)?);
+    let of = |verb: &str| reads.iter().filter(|read| read.verb == verb).count();
+    assert!(of("list") <= 4, "{reads:#?}");
+    assert!(of("get") <= 6, "{} looks: {reads:#?}", of("get"));
+    assert!(of("watch") <= 2, "{reads:#?}");
+    let writes = ours(place.kubernetes.audit_writes_since(mark)?);
+    assert_eq!(writes.len(), 3, "one for each change: {writes:#?}");
     Ok(())
 }

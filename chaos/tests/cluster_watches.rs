@@ -1,0 +1,123 @@
+//! How watches go on in a real Kubernetes API that restarts, forgets or is out of reach: nothing here is seen by a sweep,
+//! because there is none for an hour.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use farshore_chaos::kit::{ApiRequest, KitError, Kubernetes, ProxyMode, TcpProxy};
+use farshore_chaos::world::Place;
+use farshore_chaos::world::declare::config_map;
+use farshore_shared::wire::ServiceState;
+
+const SOON: Duration = Duration::from_secs(60);
+
+const ROLE: &str =
+    "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: { name: watched }\nrules: []\n";
+const ACCOUNT: &str = "apiVersion: v1\nkind: ServiceAccount\nmetadata: { name: a }\n";
+
+/// A site in a cluster of its own that has three kinds in place, and watches them.
+async fn watched(
+    kubernetes: Kubernetes,
+    name: &'static str,
+    kubeconfig: &Path,
+) -> Result<Place<Kubernetes>, KitError> {
+    let files = ["a", "b", "c", "probe"].map(|name| (format!("{name}.yaml"), config_map(name, "1")));
+    let mut files: Vec<(&str, &str)> =
+        files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    files.extend([("role.yaml", ROLE), ("account.yaml", ACCOUNT)]);
+    let place = Place::of(kubernetes, name, "", &files).await?;
+    let place = place.option(format!("--kubeconfig={}", kubeconfig.display()));
+    let place = place.option("--sweep=1h").patience(SOON).started().await?;
+    place.until_state(ServiceState::Applied).await?;
+    heard(&place).await?;
+    Ok(place)
+}
+
+/// Returns when the agent has heard of everything that was written before: it has put back the `ConfigMap` `probe`,
+/// and once more.
+async fn heard(place: &Place<Kubernetes>) -> Result<(), KitError> {
+    for _ in 0..2 {
+        place.kubectl(&["delete", "configmap", "probe"])?;
+        place.until("configmap", "probe", "{.data.value}", Some("1")).await?;
+    }
+    Ok(())
+}
+
+fn of_agent(mut reads: Vec<ApiRequest>) -> Vec<ApiRequest> {
+    reads.retain(|read| read.user_agent.starts_with("farshore-agent/"));
+    reads
+}
+
+#[tokio::test]
+async fn an_api_server_that_restarts_is_asked_little_and_drift_meanwhile_is_found() -> Result<(), KitError> {
+    let kubernetes = Kubernetes::start().await?;
+    let kubeconfig = kubernetes.kubeconfig();
+    let mut place = watched(kubernetes, "restarted", &kubeconfig).await?;
+    let mark = place.kubernetes.audit_mark()?;
+    for _ in 0..3 {
+        place.kubernetes.restart().await?;
+        place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
+        place.until("configmap", "a", "{.data.value}", Some("1")).await?;
+    }
+    heard(&place).await?;
+    let ours = of_agent(place.kubernetes.audit_reads_since(mark)?);
+    let of = |verb: &str| ours.iter().filter(|read| read.verb == verb).count();
+    // Three kinds are watched. Each restart costs each of them a watch that is refused for its age, a list of one
+    // object and a watch; and one look at everything, for all of them, in one list and two looks.
+    let lists = of("list");
+    assert!(lists <= 3 * (3 + 2 * 3), "{lists} lists: {ours:#?}");
+    assert!(of("watch") <= 3 * 3 * 4, "{} watches: {ours:#?}", of("watch"));
+    Ok(())
+}
+
+/// The kubeconfig of an API that is reached by this cable.
+fn by_cable(kubernetes: &Kubernetes, cable: &TcpProxy) -> PathBuf {
+    let path = kubernetes.kubeconfig().with_file_name("cable.kubeconfig");
+    let direct = std::fs::read_to_string(kubernetes.kubeconfig()).expect("the kit has written it");
+    let url = format!("https://{}", cable.address());
+    std::fs::write(&path, direct.replace(&kubernetes.url(), &url)).expect("the file can be written");
+    path
+}
+
+#[tokio::test]
+async fn a_watch_whose_version_the_store_has_forgotten_begins_anew_and_lists_nothing_but_its_service()
+-> Result<(), KitError> {
+    // Each watch goes to the store itself, so that what it has forgotten is gone.
+    let kubernetes = Kubernetes::start_without_cache().await?;
+    let cable = TcpProxy::start(kubernetes.url().trim_start_matches("https://")).await?;
+    let kubeconfig = by_cable(&kubernetes, &cable);
+    let place = watched(kubernetes, "forgotten", &kubeconfig).await?;
+
+    cable.set_mode(ProxyMode::Refuse).await?;
+    let mark = place.kubernetes.audit_mark()?;
+    place.patch("configmap", "a", r#"{"data":{"value":"theirs"}}"#)?;
+    place.kubectl(&["delete", "configmap", "b"])?;
+    place.kubectl(&["delete", "serviceaccount", "a"])?;
+    place.kubectl(&["delete", "clusterrole", "watched"])?;
+    place.kubernetes.compact().await?;
+    cable.set_mode(ProxyMode::Forward).await?;
+
+    place.until("configmap", "a", "{.data.value}", Some("1")).await?;
+    place.until("configmap", "b", "{.data.value}", Some("1")).await?;
+    place.until("serviceaccount", "a", "{.metadata.name}", Some("a")).await?;
+    place.until("clusterrole", "watched", "{.metadata.name}", Some("watched")).await?;
+    heard(&place).await?;
+    let reads = of_agent(place.kubernetes.audit_reads_since(mark)?);
+    for kind in ["/v1/configmaps?", "/v1/serviceaccounts?", "/v1/clusterroles?"] {
+        let asked: Vec<&ApiRequest> = reads.iter().filter(|read| read.uri.contains(kind)).collect();
+        let (lists, watches): (Vec<&ApiRequest>, Vec<&ApiRequest>) = asked
+            .iter()
+            .copied()
+            .filter(|read| !read.uri.contains("/namespaces/"))
+            .partition(|read| read.verb == "list");
+        // The first watch goes on from a version that is gone, the second from that of a list of one object.
+        assert!((2..=4).contains(&watches.len()), "{kind}: {reads:#?}");
+        assert!((1..=2).contains(&lists.len()), "{kind}: {reads:#?}");
+        assert!(lists.iter().all(|list| list.uri.ends_with("&limit=1")), "{kind}: {reads:#?}");
+    }
+    // Then everything is looked at once.
+    let looks = reads.iter().filter(|read| read.verb == "list" && read.uri.contains("/namespaces/"));
+    assert!(looks.count() <= 2, "{reads:#?}");
+    assert!(reads.iter().filter(|read| read.verb == "get").count() <= 20, "{reads:#?}");
+    Ok(())
+}
