@@ -46,6 +46,12 @@ impl Credentials {
         self.path("kubeconfig")
     }
 
+    pub(super) fn kubeconfig_of(&self, user: &str, port: &Port, token: &str) -> Result<PathBuf, KitError> {
+        let name = format!("{user}-kubeconfig");
+        self.file(&name, &self.config(port, token))?;
+        Ok(self.path(&name))
+    }
+
     pub(super) fn api_arguments(&self) -> Vec<String> {
         vec![
             option("--tls-cert-file", &self.path("api.crt")),

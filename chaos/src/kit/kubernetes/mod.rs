@@ -86,6 +86,15 @@ impl Kubernetes {
         self.credentials.kubeconfig()
     }
 
+    /// The path of a kubeconfig file with the credentials of a service account, as its Pods have them.
+    ///
+    /// # Errors
+    /// When there is no such account, or the file cannot be written.
+    pub fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf, KitError> {
+        let token = self.kubectl(&["create", "token", account, "--namespace", namespace])?;
+        self.credentials.kubeconfig_of(&format!("{namespace}.{account}"), &self.api_port, token.trim())
+    }
+
     /// The API's address, as `https://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
