@@ -309,6 +309,7 @@ mod tests {
                 poll_seconds: 60,
                 services: entries.iter().map(ServiceEntry::to_value).collect(),
                 tombstones: vec![],
+                footprint: Default::default(),
                 critical: vec![],
             };
             let roster = Roster {
@@ -323,6 +324,7 @@ mod tests {
                 labels: BTreeMap::new(),
                 tombstones: vec![],
                 max_delay_seconds: 60,
+                footprint: Default::default(),
                 critical: vec![],
             };
             let content = entries.iter().map(|entry| entry.artifact.digest).collect();

@@ -14,7 +14,7 @@
 //! - [`compress`]: bounded zstd for documents.
 //! - [`retry`]: how a failed call is repeated, and hashed jitter.
 //! - [`logs`], [`exit`]: how every program logs and ends.
-//! - [`duration`]: durations as people write them.
+//! - [`duration`], [`size`]: durations and amounts of memory as people write them.
 
 pub mod clock;
 pub mod compress;
@@ -30,5 +30,6 @@ pub mod operator;
 pub mod pass;
 pub mod policy;
 pub mod retry;
+pub mod size;
 pub mod token;
 pub mod wire;

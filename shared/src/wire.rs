@@ -14,9 +14,11 @@ use crate::names::{Labels, Name};
 pub use crate::policy::{ApplyPolicy, Conflicts, ProtectedKind, ProtectedKinds, PruneBudget};
 
 mod controls;
+mod footprint;
 mod health;
 
 pub use controls::{SiteControls, Stop, WindowState};
+pub use footprint::Footprint;
 pub use health::{
     Check, CheckOutcome, DEFAULT_TIMEOUT, EXPRESSION_LIMIT, FailedRevision, HealthRule, OnFailure, Progress,
     RULES_LIMIT,
@@ -167,6 +169,9 @@ pub struct Group {
     /// What has been removed, for clusters that have not heard yet.
     #[serde(default)]
     pub tombstones: Vec<Tombstone>,
+    /// How much each agent may ask of its cluster and of its machine, where its roster says nothing else.
+    #[serde(default, skip_serializing_if = "Footprint::is_empty")]
+    pub footprint: Footprint,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -294,6 +299,9 @@ pub struct Roster {
     pub tombstones: Vec<Tombstone>,
     /// No delay that a server asks for is longer than this, in seconds.
     pub max_delay_seconds: u64,
+    /// How much its agent may ask of the cluster and of its machine; it wins over what the group says.
+    #[serde(default, skip_serializing_if = "Footprint::is_empty")]
+    pub footprint: Footprint,
     /// Fields that a reader must understand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub critical: Vec<String>,
@@ -575,6 +583,7 @@ mod tests {
             poll_seconds: 120,
             services: vec![good, odd, demanding],
             tombstones: vec![],
+            footprint: Footprint::default(),
             critical: vec![],
         };
         let entries = group.entries();

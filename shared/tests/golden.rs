@@ -20,9 +20,9 @@ use farshore_shared::pass;
 use farshore_shared::token::{Claims, JoinToken, is_proven};
 use farshore_shared::wire::{
     ApplyPolicy, Artifact, Check, CheckOutcome, Conflicts, Desired, Document, DriftRule, EnrollRequest,
-    Enrolled, FailedRevision, Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem, Progress,
-    ProtectedKind, PruneBudget, Registration, Renderer, Revision, Role, Roles, Root, Roster, ServiceEntry,
-    ServiceState, ServiceStatus, Status, Tombstone,
+    Enrolled, FailedRevision, Footprint, Group, HealthRule, Holds, ObjectFailure, OnFailure, Problem,
+    Progress, ProtectedKind, PruneBudget, Registration, Renderer, Revision, Role, Roles, Root, Roster,
+    ServiceEntry, ServiceState, ServiceStatus, Status, Tombstone,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -131,6 +131,7 @@ fn group() -> Group {
         poll_seconds: 120,
         services: vec![entry().to_value()],
         tombstones: vec![Tombstone { service: name("old"), incarnation: SEQUENCE - 9_000 }],
+        footprint: Default::default(),
         critical: vec![],
     }
 }
@@ -148,6 +149,7 @@ fn roster() -> Roster {
         labels: labels(),
         tombstones: vec![Tombstone { service: name("left"), incarnation: SEQUENCE - 8_000 }],
         max_delay_seconds: 3_600,
+        footprint: Default::default(),
         critical: vec![],
     }
 }
@@ -309,6 +311,14 @@ fn a_document_without_optional_fields_has_exactly_these_bytes() {
     assert_both_ways("group-bare.json", &bare);
     let quiet = Status { holds: None, services: vec![], alarms: vec![], dropped: 0, ..status() };
     assert_both_ways("status-bare.json", &quiet);
+}
+
+#[test]
+fn what_is_said_of_footprints_has_exactly_these_bytes() {
+    let fleet = Footprint { in_flight: Some(16), process_memory: Some(512 << 20), ..Footprint::default() };
+    let cluster = Footprint { qps: Some(20), sweep_seconds: Some(1800), ..fleet };
+    assert_both_ways("group-footprint.json", &Group { services: vec![], footprint: fleet, ..group() });
+    assert_both_ways("roster-footprint.json", &Roster { footprint: cluster, ..roster() });
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Fleet {
             labels: Labels::new(),
             tombstones: vec![],
             max_delay_seconds: 3600,
+            footprint: Default::default(),
             critical: vec![],
         }
     }
@@ -96,6 +97,7 @@ impl Fleet {
             poll_seconds: 120,
             services: vec![],
             tombstones: vec![],
+            footprint: Default::default(),
             critical: vec![],
         }
     }

@@ -244,6 +244,7 @@ impl Fleet {
             labels: self.labels(n),
             tombstones: vec![],
             max_delay_seconds: 3600,
+            footprint: Default::default(),
             critical: vec![],
         }
     }
@@ -345,6 +346,7 @@ fn reference(roster: &Roster, digest: Digest) -> RosterRef {
         expires: roster.expires,
         labels: None,
         tombstones: roster.tombstones.clone(),
+        footprint: Default::default(),
     }
 }
 

@@ -142,6 +142,7 @@ fn reference(roster: &Roster) -> RosterRef {
         expires: roster.expires,
         labels: None,
         tombstones: vec![],
+        footprint: Default::default(),
     }
 }
 

@@ -67,6 +67,7 @@ fn cluster(called: &str, services: &[(&str, wire::ServiceState, &str)]) -> Known
         labels: Labels::new(),
         tombstones: vec![],
         max_delay_seconds: 900,
+        footprint: Default::default(),
         critical: vec![],
     };
     let registration = Registration {
@@ -132,9 +133,14 @@ fn intent() -> Intent {
             (name("lonely"), service(json!({"source": "fleet", "clusters": nobody}), true)),
             (name("new"), service(json!({"source": "fleet", "path": "new", "clusters": {}}), false)),
         ]),
+        defaults: None,
         clusters: BTreeMap::from([(
             name("far"),
-            IntentCluster { labels: labels(&[("region", "north")]), origin: origin() },
+            IntentCluster {
+                labels: labels(&[("region", "north")]),
+                footprint: Default::default(),
+                origin: origin(),
+            },
         )]),
     }
 }

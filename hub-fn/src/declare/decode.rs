@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use farshore_shared::names::{LabelKey, LabelValue, Labels, Name};
-use farshore_shared::wire::{ApplyPolicy, Conflicts, ProtectedKind, PruneBudget};
+use farshore_shared::wire::{ApplyPolicy, Conflicts, Footprint, ProtectedKind, PruneBudget};
 
+use super::OfCluster;
 use super::drift;
 use super::fields::{Fields, Scribe, below, boolean, count, exact, items, json_map, pairs, parsed, text};
+use super::footprint;
 use super::health;
 use super::kinds::{GitSpec, RendererSpec, ServiceSpec, SourceSpec};
 use super::mistake::known_words;
@@ -17,7 +19,8 @@ use super::yaml::{Kind, Node};
 pub(super) const GROUP: &str = "farshore.dev/";
 /// The `apiVersion` that is read.
 pub(super) const VERSION: &str = "farshore.dev/v1alpha1";
-const KINDS: [&str; 3] = ["Source", "Service", "Cluster"];
+const KINDS: [&str; 4] = ["Source", "Service", "Cluster", "Fleet"];
+const KIND: &str = "Source, Service, Cluster or Fleet";
 const RENDERERS: [&str; 3] = ["raw", "template", "kustomize"];
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 const NAME: &str = "at most 63 lower-case letters, digits and '-'";
@@ -31,8 +34,10 @@ pub(super) enum Declaration {
     Source(SourceSpec),
     /// A service.
     Service(Box<ServiceSpec>),
-    /// A cluster's labels.
-    Cluster(Labels),
+    /// What holds for a cluster.
+    Cluster(OfCluster),
+    /// What holds for every cluster that says nothing else.
+    Fleet(Footprint),
 }
 
 /// What became of a document.
@@ -72,7 +77,8 @@ pub(super) fn document(node: &Node, scribe: &mut Scribe<'_>) -> Outcome {
     let (name, declaration) = match kind {
         Some("Source") => source(&mut fields, scribe),
         Some("Service") => service(&mut fields, scribe),
-        Some(_) => cluster(&mut fields, scribe),
+        Some("Cluster") => cluster(&mut fields, scribe),
+        Some(_) => fleet(&mut fields, scribe),
         None => return Outcome::Broken(None, None),
     };
     fields.close(scribe);
@@ -85,8 +91,8 @@ pub(super) fn document(node: &Node, scribe: &mut Scribe<'_>) -> Outcome {
 }
 
 fn kind(fields: &mut Fields<'_>, scribe: &mut Scribe<'_>) -> Option<&'static str> {
-    let node = fields.demand("kind", "Source, Service or Cluster", scribe)?;
-    let written = text(node, "kind", "Source, Service or Cluster", scribe)?;
+    let node = fields.demand("kind", KIND, scribe)?;
+    let written = text(node, "kind", KIND, scribe)?;
     let kind = KINDS.into_iter().find(|kind| *kind == written);
     if kind.is_none() {
         scribe.wrong(node.at, "kind", format!("unknown kind {written:?}"), known_words(written, &KINDS));
@@ -368,16 +374,20 @@ fn operator(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<Operator
 
 fn cluster(fields: &mut Fields<'_>, scribe: &mut Scribe<'_>) -> Read {
     let metadata = fields.demand("metadata", "{ name: ..., labels: {} }", scribe);
-    if let Some(node) = fields.take("spec")
-        && let Some(spec) = Fields::open(node, "spec", scribe)
-    {
-        spec.close(scribe);
-    }
+    let spec = fields.take("spec").and_then(|node| footprint::spec(node, scribe));
     let Some(mut metadata) = metadata.and_then(|node| Fields::open(node, "metadata", scribe)) else {
         return (None, None);
     };
     let name = metadata.demand("name", NAME, scribe).and_then(|n| parsed(n, "metadata.name", NAME, scribe));
     let labels = metadata.take("labels").map(|n| labels(n, "metadata.labels", scribe)).unwrap_or_default();
     metadata.close(scribe);
-    (name, Some(Declaration::Cluster(labels)))
+    let footprint = spec.unwrap_or_default().into();
+    (name, Some(Declaration::Cluster(OfCluster { labels, footprint })))
+}
+
+fn fleet(fields: &mut Fields<'_>, scribe: &mut Scribe<'_>) -> Read {
+    let name = name(fields, scribe);
+    let spec = fields.demand("spec", "{ footprint: ... }", scribe);
+    let spec = spec.and_then(|node| footprint::spec(node, scribe));
+    (name, spec.map(|spec| Declaration::Fleet(spec.into())))
 }

@@ -1,6 +1,7 @@
 //! Walking a document: every mistake is written down and the walk goes on.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
@@ -242,11 +243,7 @@ pub(super) fn pairs<'n>(
 
 /// A whole number from 0 to 2^32 - 1.
 pub(super) fn count(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<u32> {
-    let json = match &node.kind {
-        Kind::Scalar(scalar) => scalar.to_json(),
-        Kind::List(_) | Kind::Map(_) => None,
-    };
-    let count = json.and_then(|value| value.as_u64()).and_then(|value| u32::try_from(value).ok());
+    let count = whole(node).and_then(|value| u32::try_from(value).ok());
     if count.is_none() {
         scribe.wrong(
             node.at,
@@ -256,6 +253,30 @@ pub(super) fn count(node: &Node, path: &str, scribe: &mut Scribe<'_>) -> Option<
         );
     }
     count
+}
+
+/// A whole number within bounds.
+pub(super) fn bounded(
+    node: &Node,
+    path: &str,
+    bounds: &RangeInclusive<u64>,
+    scribe: &mut Scribe<'_>,
+) -> Option<u64> {
+    let what = match whole(node) {
+        Some(number) if bounds.contains(&number) => return Some(number),
+        Some(number) => format!("the number is too small or too large ({number})"),
+        None => format!("this is {}", node.describe()),
+    };
+    let expected = format!("expected: a whole number from {} to {}", bounds.start(), bounds.end());
+    scribe.wrong(node.at, path, what, expected);
+    None
+}
+
+fn whole(node: &Node) -> Option<u64> {
+    match &node.kind {
+        Kind::Scalar(scalar) => scalar.to_json()?.as_u64(),
+        Kind::List(_) | Kind::Map(_) => None,
+    }
 }
 
 /// Yes or no.

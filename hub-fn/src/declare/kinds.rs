@@ -1,4 +1,4 @@
-//! What can be declared: `Source`, `Service` and `Cluster` of `farshore.dev/v1alpha1`.
+//! What can be declared: `Source`, `Service`, `Cluster` and `Fleet` of `farshore.dev/v1alpha1`.
 //!
 //! The types say what a declaration means and how it is kept as JSON. Files are not read through
 //! serde but by `decode`, which finds every mistake of a document where serde finds the
@@ -12,6 +12,7 @@ use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::{ApplyPolicy, HealthRule, OnFailure, PruneBudget, Renderer};
 
 use super::drift::DriftSpec;
+use super::footprint::FootprintSpec;
 use super::selector::LabelSelector;
 use super::text::{Branch, FolderPath, GitAddress, Interval};
 
@@ -37,6 +38,7 @@ macro_rules! kind {
 kind!(SourceKind, Source);
 kind!(ServiceKind, Service);
 kind!(ClusterKind, Cluster);
+kind!(FleetKind, Fleet);
 
 /// The name of what is declared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -136,7 +138,7 @@ pub struct ServiceSpec {
     pub drift: Option<DriftSpec>,
 }
 
-/// Labels of a cluster: they override those of its registration.
+/// What holds for one cluster: its labels, which override those of its registration, and its agent's footprint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cluster {
@@ -146,9 +148,41 @@ pub struct Cluster {
     pub kind: ClusterKind,
     /// Its name and labels.
     pub metadata: ClusterMetadata,
-    /// A mapping without fields; it may be left out.
+    /// What else holds for it; it may be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<Empty>,
+    pub spec: Option<ClusterSpec>,
+}
+
+/// What holds for a [`Cluster`], beside its labels.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterSpec {
+    /// How much its agent may ask; what is not said here is as the fleet has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footprint: Option<FootprintSpec>,
+}
+
+/// What holds for every cluster that says nothing else. There is one in a fleet repository, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Fleet {
+    /// The version of the declaration.
+    pub api_version: ApiVersion,
+    /// `Fleet`.
+    pub kind: FleetKind,
+    /// Its name, for people.
+    pub metadata: Metadata,
+    /// What it is.
+    pub spec: FleetSpec,
+}
+
+/// What a [`Fleet`] is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FleetSpec {
+    /// How much each agent may ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footprint: Option<FootprintSpec>,
 }
 
 /// The name and labels of a [`Cluster`].

@@ -4,7 +4,7 @@
 //! paths and bytes and answers with a [`Reading`], in which every mistake of the whole repository
 //! stands at once.
 //!
-//! - [`kinds`], [`drift`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
+//! - [`kinds`], [`drift`], [`footprint`], [`text`], [`selector`]: what can be declared, as types that cannot hold a wrong
 //!   value; the JSON Schemas in `schemas/` are made from them.
 //! - `yaml`: documents into trees that remember lines; `fields` and `decode`: trees into types.
 //! - `health`: what a service says of health. `reading`: files into a fleet; `check`: what is wrong only between declarations.
@@ -16,6 +16,7 @@ mod decode;
 pub mod drift;
 mod fields;
 mod folder;
+pub mod footprint;
 mod health;
 pub mod kinds;
 pub mod mistake;
@@ -32,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use farshore_shared::names::{LabelKey, Labels, Name};
+use farshore_shared::wire::Footprint;
 
 pub use folder::{FolderError, validate_folder};
 pub use kinds::{RendererSpec, ServiceSpec, SourceSpec};
@@ -64,9 +66,23 @@ pub struct Fleet {
     /// What is brought to clusters.
     #[serde(default)]
     pub services: BTreeMap<Name, Declared<ServiceSpec>>,
-    /// Labels of clusters, which override those of their registrations.
+    /// What holds for single clusters.
     #[serde(default)]
-    pub clusters: BTreeMap<Name, Declared<Labels>>,
+    pub clusters: BTreeMap<Name, Declared<OfCluster>>,
+    /// What holds for every cluster that says nothing else, if that is declared: the footprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<Declared<Footprint>>,
+}
+
+/// What is declared of one cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OfCluster {
+    /// Its labels, which override those of its registration.
+    pub labels: Labels,
+    /// How much its agent may ask.
+    #[serde(default, skip_serializing_if = "Footprint::is_empty")]
+    pub footprint: Footprint,
 }
 
 /// A declaration and where it stands.
@@ -122,7 +138,10 @@ impl Fleet {
     /// Whether nothing is declared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.sources.is_empty() && self.services.is_empty() && self.clusters.is_empty()
+        self.sources.is_empty()
+            && self.services.is_empty()
+            && self.clusters.is_empty()
+            && self.defaults.is_none()
     }
 }
 

@@ -170,7 +170,7 @@ impl Reader {
             }
             Outcome::Broken(Some("Source"), Some(name)) => drop(self.unread.sources.insert(name)),
             Outcome::Broken(Some("Service"), Some(name)) => drop(self.unread.services.insert(name)),
-            Outcome::Broken(Some("Cluster"), Some(_)) => {}
+            Outcome::Broken(Some("Cluster" | "Fleet"), Some(_)) => {}
             Outcome::Broken(..) => drop(self.unread.opaque.insert(path.to_owned())),
         }
     }
@@ -212,21 +212,23 @@ fn place(found: Found, reading: &mut Reading) {
         Declaration::Source(_) => fleet.sources.get(&name).map(|d| ("Source", d.origin.clone())),
         Declaration::Service(_) => fleet.services.get(&name).map(|d| ("Service", d.origin.clone())),
         Declaration::Cluster(_) => fleet.clusters.get(&name).map(|d| ("Cluster", d.origin.clone())),
+        Declaration::Fleet(_) => fleet.defaults.as_ref().map(|d| ("Fleet", d.origin.clone())),
     };
     if let Some((kind, first)) = taken {
         reading.unreadable.insert(first.file.clone());
-        let what = format!("{kind} {name} is declared twice (first in {}:{})", first.file, first.line);
-        reading.mistakes.push(check::at(
-            &origin,
-            "metadata.name",
-            what,
-            "expected: one declaration of each name",
-        ));
+        let (file, line) = (&first.file, first.line);
+        let (field, what, right) = match declaration {
+            Declaration::Fleet(_) => ("kind", kind.to_owned(), "expected: one Fleet in a fleet repository"),
+            _ => ("metadata.name", format!("{kind} {name}"), "expected: one declaration of each name"),
+        };
+        let what = format!("{what} is declared twice (first in {file}:{line})");
+        reading.mistakes.push(check::at(&origin, field, what, right));
         return;
     }
     match declaration {
         Declaration::Source(spec) => drop(fleet.sources.insert(name, Declared { spec, origin })),
         Declaration::Service(spec) => drop(fleet.services.insert(name, Declared { spec: *spec, origin })),
         Declaration::Cluster(spec) => drop(fleet.clusters.insert(name, Declared { spec, origin })),
+        Declaration::Fleet(spec) => fleet.defaults = Some(Declared { spec, origin }),
     }
 }

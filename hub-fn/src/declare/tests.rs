@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::kinds::{Cluster, Service, Source};
+use super::kinds::{Cluster, Fleet as OfFleet, Service, Source};
 use super::*;
 
 const SOURCE: &str = "apiVersion: farshore.dev/v1alpha1\nkind: Source\nmetadata: {name: web}\nspec: {git: {url: https://git.example/web.git}}\n";
@@ -42,9 +42,15 @@ fn the_example_fleet_is_read_without_a_mistake() {
     assert!(reading.is_complete());
     assert_eq!(names(&reading.fleet.services), ["banner", "greeter", "podinfo"]);
     assert_eq!(names(&reading.fleet.clusters), ["harbour", "lighthouse"]);
+    let defaults = reading.fleet.defaults.as_ref().map(|defaults| defaults.spec);
+    assert_eq!(defaults.and_then(|footprint| footprint.in_flight), Some(16));
+    assert_eq!(
+        reading.fleet.clusters.values().filter_map(|c| c.spec.footprint.qps).collect::<Vec<_>>(),
+        [20]
+    );
     let keys: Vec<String> = reading.fleet.selector_keys().into_iter().map(String::from).collect();
     assert_eq!(keys, ["example.com/small", "tier"]);
-    let labels: Vec<&Labels> = reading.fleet.clusters.values().map(|c| &c.spec).collect();
+    let labels: Vec<&Labels> = reading.fleet.clusters.values().map(|c| &c.spec.labels).collect();
     assert_eq!(services_matching_nobody(&reading.fleet, labels), BTreeSet::new());
     assert_eq!(services_matching_nobody(&reading.fleet, []).len(), 3);
 }
@@ -101,6 +107,62 @@ fn every_mistake_about_drift_is_told_at_once() {
         /metadata/name, /a~2, /data/x~1y]}], more: 1}";
     let files = [("a.yaml", service("corect")), ("b.yaml", service("[alert]")), ("c.yaml", service(options))];
     insta::assert_snapshot!(seen(&read(files)));
+}
+
+#[test]
+fn every_mistake_about_a_footprint_is_told_at_once() {
+    let of = |kind: &str, name: &str, footprint: &str| {
+        let head = format!("apiVersion: farshore.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n");
+        format!("{head}spec: {{footprint: {footprint}}}\n")
+    };
+    let files = [
+        ("a.yaml", of("Cluster", "harbour", "{inFlight: 0, qps: 100001, sweep: 2s, processMemory: 128Mi}")),
+        (
+            "b.yaml",
+            of("Cluster", "far", "{inFlight: 1001, qps: fast, sweep: 1d, processMemory: 1 GB, cpu: 1}"),
+        ),
+        ("c.yaml", of("Fleet", "shops", "{qps: 1.5, processMemory: 65Gi, inFlight: -1}")),
+        ("d.yaml", of("Fleet", "shops", "8")),
+        ("e.yaml", of("Fleet", "shops", "{qps: 50}")),
+        ("f.yaml", of("Fleet", "ships", "{qps: 60}")),
+    ];
+    let reading = read(files);
+    insta::assert_snapshot!(seen(&reading));
+    assert_eq!(reading.unreadable.len(), 6, "the first of two counts for unreadable as well");
+}
+
+#[test]
+fn a_footprint_is_read_as_it_is_written() {
+    let text = "apiVersion: farshore.dev/v1alpha1
+kind: Fleet
+metadata: {name: shops}
+spec: {footprint: {inFlight: 1000, qps: 100000, sweep: 24h, processMemory: 64Gi}}
+---
+apiVersion: farshore.dev/v1alpha1
+kind: Cluster
+metadata: {name: harbour}
+spec: {footprint: {sweep: 5s, processMemory: 256Mi}}
+---
+apiVersion: farshore.dev/v1alpha1
+kind: Cluster
+metadata: {name: lighthouse}
+spec: {}
+";
+    let reading = read([("a.yaml", text)]);
+    assert_eq!(seen(&reading), "");
+    let most = Footprint {
+        in_flight: Some(1000),
+        qps: Some(100_000),
+        sweep_seconds: Some(86_400),
+        process_memory: Some(64 << 30),
+    };
+    assert_eq!(reading.fleet.defaults.as_ref().map(|defaults| defaults.spec), Some(most));
+    assert_eq!(most, most.clamped(), "what may be declared is what agents take");
+    let least = Footprint { sweep_seconds: Some(5), process_memory: Some(256 << 20), ..Footprint::default() };
+    let said: Vec<Footprint> =
+        reading.fleet.clusters.values().map(|cluster| cluster.spec.footprint).collect();
+    assert_eq!(said, [least, Footprint::default()]);
+    assert_eq!(least, least.clamped());
 }
 
 #[test]
@@ -271,6 +333,7 @@ fn the_committed_schemas_are_those_of_the_types() {
         ("source", schema_text(schemars::schema_for!(Source))),
         ("service", schema_text(schemars::schema_for!(Service))),
         ("cluster", schema_text(schemars::schema_for!(Cluster))),
+        ("fleet", schema_text(schemars::schema_for!(OfFleet))),
     ];
     for (name, made) in schemas {
         let path = root().join(format!("schemas/{name}.schema.json"));

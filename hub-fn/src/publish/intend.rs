@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use farshore_shared::names::{Labels, Name};
 use farshore_shared::wire::PruneBudget;
 
-use crate::declare::{self, Fleet, Mistake, Reading};
+use crate::declare::{self, Fleet, Mistake, OfCluster, Reading};
 use crate::record::{
-    FLEET, HeldChange, HoldCause, Intent, IntentCluster, IntentService, IntentSource, SourceState,
+    FLEET, HeldChange, HoldCause, Intent, IntentCluster, IntentDefaults, IntentService, IntentSource,
+    SourceState,
 };
 use crate::source::Descent;
 
@@ -117,6 +118,7 @@ fn fallen_silent(previous: &Intent, fleet: &Fleet, files: &BTreeSet<String>) -> 
     let speaking: BTreeSet<&str> = (fleet.sources.values().map(|declared| &declared.origin))
         .chain(fleet.services.values().map(|declared| &declared.origin))
         .chain(fleet.clusters.values().map(|declared| &declared.origin))
+        .chain(fleet.defaults.iter().map(|declared| &declared.origin))
         .map(|origin| origin.file.as_str())
         .collect();
     let lost = (previous.sources.iter().filter(|(name, _)| !fleet.sources.contains_key(*name)))
@@ -128,6 +130,9 @@ fn fallen_silent(previous: &Intent, fleet: &Fleet, files: &BTreeSet<String>) -> 
         .chain(
             (previous.clusters.iter().filter(|(name, _)| !fleet.clusters.contains_key(*name)))
                 .map(|(_, cluster)| &cluster.origin),
+        )
+        .chain(
+            previous.defaults.iter().filter(|_| fleet.defaults.is_none()).map(|defaults| &defaults.origin),
         );
     let silent: BTreeSet<&str> = lost.map(|origin| origin.file.as_str()).collect();
     let silent = silent.into_iter().filter(|file| files.contains(*file) && !speaking.contains(file));
@@ -156,6 +161,9 @@ fn with_kept(previous: &Intent, read: Intent, members: &Population) -> Intent {
     for (name, cluster) in &previous.clusters {
         next.clusters.entry(name.clone()).or_insert_with(|| cluster.clone());
     }
+    if next.defaults.is_none() {
+        next.defaults.clone_from(&previous.defaults);
+    }
     if removed_pairs(previous, &next, members).0 == 0 {
         return next;
     }
@@ -182,14 +190,19 @@ fn from_fleet(previous: &Intent, commit: &str, fleet: &Fleet) -> Intent {
         (name.clone(), IntentService { spec, origin, published })
     });
     let clusters = fleet.clusters.iter().map(|(name, declared)| {
-        let (labels, origin) = (declared.spec.clone(), declared.origin.clone());
-        (name.clone(), IntentCluster { labels, origin })
+        let OfCluster { labels, footprint } = declared.spec.clone();
+        (name.clone(), IntentCluster { labels, footprint, origin: declared.origin.clone() })
     });
+    let defaults = fleet
+        .defaults
+        .as_ref()
+        .map(|declared| IntentDefaults { footprint: declared.spec, origin: declared.origin.clone() });
     Intent {
         fleet: Some(commit.to_owned()),
         sources: sources.collect(),
         services: services.collect(),
         clusters: clusters.collect(),
+        defaults,
     }
 }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use farshore_shared::keys::PublicKey;
 use farshore_shared::names::{LabelKey, Labels, Name};
-use farshore_shared::wire::{GroupId, Roster, Tombstone, UnixSeconds};
+use farshore_shared::wire::{Footprint, GroupId, Roster, Tombstone, UnixSeconds};
 
 use super::groups::{Groups, Slot};
 use super::intend::Population;
 use super::partition::{Placement, Policy, is_open, keys_of, left_behind, margin};
 use crate::declare::Fleet;
-use crate::record::{Entry, Intent, RosterRef, Table};
+use crate::record::{Entry, Intent, IntentCluster, RosterRef, Table};
 
 /// A registered cluster.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Known {
     registered: Arc<Labels>,
     /// Its labels.
     pub labels: Arc<Labels>,
+    /// How much its agent may ask, where anything is said of that.
+    footprint: Option<Arc<Footprint>>,
     /// The group to which it belongs.
     pub placed: Slot,
     /// Its roster, once it has one.
@@ -42,6 +44,7 @@ pub struct Held {
     /// When it is signed again.
     due: UnixSeconds,
     labels: Arc<Labels>,
+    footprint: Option<Arc<Footprint>>,
     /// Its tombstones, if any.
     pub tombstones: Option<Arc<Vec<Tombstone>>>,
 }
@@ -59,6 +62,23 @@ pub struct Due {
     pub named: Option<GroupId>,
     /// Groups that it left and whose services it may hold still.
     pub owed: BTreeSet<GroupId>,
+}
+
+/// What the fleet repository says of one cluster.
+#[derive(Debug)]
+struct Override {
+    labels: Labels,
+    footprint: Footprint,
+}
+
+impl Override {
+    fn of(cluster: &IntentCluster) -> Self {
+        Self { labels: cluster.labels.clone(), footprint: cluster.footprint }
+    }
+
+    fn says(&self, cluster: &IntentCluster) -> bool {
+        self.labels == cluster.labels && self.footprint == cluster.footprint
+    }
 }
 
 /// By what it is told whether a roster has to be written.
@@ -79,9 +99,10 @@ pub struct Members {
     /// Removed ones, with the order of their removal: an older entry does not bring them back.
     removed: BTreeMap<Name, (u64, u64)>,
     groups: Groups,
-    /// Labels that the fleet repository gives, as they are in force here.
-    overrides: BTreeMap<Name, Labels>,
+    /// What the fleet repository says of single clusters, as it is in force here.
+    overrides: BTreeMap<Name, Override>,
     labels: Shared<Labels>,
+    footprints: Shared<Footprint>,
     tombstones: Shared<Vec<Tombstone>>,
     policy: Policy,
     highest: u64,
@@ -189,9 +210,9 @@ impl Members {
         {
             self.owed.entry(cluster.clone()).or_default().insert(left);
         }
-        let labels = self.effective(&cluster, &registered);
+        let (labels, footprint) = self.effective(&cluster, &registered);
         let placed = self.groups.place(&labels);
-        let known = Known { key, life, registered, labels, placed, roster: held };
+        let known = Known { key, life, registered, labels, footprint, placed, roster: held };
         self.removed.remove(&cluster);
         self.replace(cluster, known);
     }
@@ -203,6 +224,7 @@ impl Members {
             order: (roster.epoch, roster.sequence),
             due: roster.expires.saturating_sub(margin(cluster, &self.policy)),
             labels: roster.labels.map_or_else(|| Arc::clone(registered), |labels| self.labels.get(labels)),
+            footprint: self.footprints.of(roster.footprint),
             tombstones,
         }
     }
@@ -263,16 +285,20 @@ impl Members {
         self.owed.entry(name).or_default().insert(slot);
     }
 
-    fn effective(&mut self, name: &Name, registered: &Arc<Labels>) -> Arc<Labels> {
-        let Some(given) = self.overrides.get(name) else { return Arc::clone(registered) };
+    fn effective(&mut self, name: &Name, registered: &Arc<Labels>) -> (Arc<Labels>, Option<Arc<Footprint>>) {
+        let Some(given) = self.overrides.get(name) else { return (Arc::clone(registered), None) };
+        let footprint = self.footprints.of(given.footprint);
+        if given.labels.is_empty() {
+            return (Arc::clone(registered), footprint);
+        }
         let mut labels = Labels::clone(registered);
-        labels.extend(given.clone());
-        self.labels.get(labels)
+        labels.extend(given.labels.clone());
+        (self.labels.get(labels), footprint)
     }
 
     /// Places everybody by an intent. Only those are touched whom it concerns, unless selectors use other keys.
     pub fn place(&mut self, intent: &Intent) {
-        self.give_labels(intent);
+        self.give(intent);
         let keys = keys_of(intent);
         if keys == *self.groups.keys() {
             return;
@@ -289,21 +315,22 @@ impl Members {
         self.sweep();
     }
 
-    fn give_labels(&mut self, intent: &Intent) {
-        let given = intent.clusters.iter().filter(|(name, cluster)| {
-            self.overrides.get(*name).is_none_or(|before| *before != cluster.labels)
-        });
+    fn give(&mut self, intent: &Intent) {
+        let given = intent
+            .clusters
+            .iter()
+            .filter(|(name, cluster)| self.overrides.get(*name).is_none_or(|before| !before.says(cluster)));
         let mut concerned: Vec<Name> = given.map(|(name, _)| name.clone()).collect();
         concerned.extend(self.overrides.keys().filter(|name| !intent.clusters.contains_key(*name)).cloned());
         for name in concerned {
             match intent.clusters.get(&name) {
-                Some(cluster) => drop(self.overrides.insert(name.clone(), cluster.labels.clone())),
+                Some(cluster) => drop(self.overrides.insert(name.clone(), Override::of(cluster))),
                 None => drop(self.overrides.remove(&name)),
             }
             let Some(known) = self.known.get(&name).cloned() else { continue };
-            let labels = self.effective(&name, &known.registered);
+            let (labels, footprint) = self.effective(&name, &known.registered);
             let placed = self.groups.place(&labels);
-            self.replace(name, Known { labels, placed, ..known });
+            self.replace(name, Known { labels, footprint, placed, ..known });
         }
     }
 
@@ -392,6 +419,7 @@ impl Members {
                 && (roster.labels != known.labels || is_open(moment.table, &id, self.groups.keys()));
         }
         roster.labels != known.labels
+            || roster.footprint != known.footprint
             || roster.order.0 != moment.epoch
             || roster.order < known.life
             || roster.due <= moment.now
@@ -470,6 +498,12 @@ enum Ask {
 }
 
 impl Known {
+    /// How much its agent may ask, as far as anything is said of that.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        self.footprint.as_deref().copied().unwrap_or_default()
+    }
+
     /// Whether an entry says nothing newer.
     #[must_use]
     pub fn is_told_by(&self, entry: &Entry) -> bool {
@@ -493,6 +527,13 @@ struct Shared<T> {
 impl<T> Default for Shared<T> {
     fn default() -> Self {
         Self { values: BTreeSet::new(), full: 1024 }
+    }
+}
+
+impl Shared<Footprint> {
+    /// None where it says nothing, as most do.
+    fn of(&mut self, footprint: Footprint) -> Option<Arc<Footprint>> {
+        (!footprint.is_empty()).then(|| self.get(footprint))
     }
 }
 

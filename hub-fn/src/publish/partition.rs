@@ -17,7 +17,9 @@ use farshore_shared::digest::Digest;
 use farshore_shared::keys::KeyId;
 use farshore_shared::names::{LabelKey, Labels, Name};
 use farshore_shared::retry::hashed_share;
-use farshore_shared::wire::{Group, GroupId, Revision, Roster, ServiceEntry, Tombstone, UnixSeconds};
+use farshore_shared::wire::{
+    Footprint, Group, GroupId, Revision, Roster, ServiceEntry, Tombstone, UnixSeconds,
+};
 use serde_json::Value;
 
 use crate::record::{Buried, GroupRef, Intent, IntentService, Table};
@@ -33,6 +35,8 @@ pub struct Member {
     pub roster: Option<Roster>,
     /// Groups that it left and whose services it may hold still.
     pub owed: BTreeSet<GroupId>,
+    /// How much its agent may ask.
+    pub footprint: Footprint,
 }
 
 /// When, and as what, a publication is made.
@@ -254,6 +258,8 @@ struct Services<'a> {
     all: BTreeMap<&'a Name, Published<'a>>,
     /// Those that may have changed; none is any.
     touched: Option<BTreeSet<&'a Name>>,
+    /// What every body says beside them.
+    footprint: Footprint,
 }
 
 struct Published<'a> {
@@ -274,13 +280,16 @@ impl<'a> Services<'a> {
         };
         let touched = match scope {
             Scope::Everything => None,
+            // Every body says it.
+            Scope::Since(before) if before.footprint() != intent.footprint() => None,
             Scope::Since(before) => {
                 let names = intent.services.keys().chain(before.services.keys());
                 Some(names.filter(|name| before.services.get(*name) != intent.services.get(*name)).collect())
             }
         };
         // With nothing touched, only groups that are new or old are looked at.
-        Self { all: intent.services.iter().filter_map(published).collect(), touched }
+        let all = intent.services.iter().filter_map(published).collect();
+        Self { all, touched, footprint: intent.footprint() }
     }
 
     fn may_touch(&self, group: &Judged<'_>) -> bool {
@@ -368,6 +377,7 @@ struct Said {
     entries: Vec<Digest>,
     services: BTreeMap<Name, u64>,
     tombstones: Vec<Buried>,
+    footprint: Footprint,
 }
 
 impl Said {
@@ -375,7 +385,11 @@ impl Said {
     fn content(&self, stamp: Stamp, policy: &Policy) -> Digest {
         let tombstones: Vec<Tombstone> = self.tombstones.iter().map(Buried::tombstone).collect();
         let said = (&self.entries, tombstones, policy.poll, stamp.epoch);
-        Digest::of(&serde_json::to_vec(&said).expect("digests and tombstones have string keys only"))
+        let said = match self.footprint.is_empty() {
+            true => serde_json::to_vec(&said),
+            false => serde_json::to_vec(&(said, self.footprint)),
+        };
+        Digest::of(&said.expect("digests and tombstones have string keys only"))
     }
 }
 
@@ -387,7 +401,8 @@ fn said(group: &Judged<'_>, services: &Services<'_>, stamp: Stamp) -> Said {
         incarnations.insert(name.clone(), published.incarnation);
     }
     let tombstones = group.before.map(|before| buried(before, &incarnations, stamp.sequence));
-    Said { entries, services: incarnations, tombstones: tombstones.unwrap_or_default() }
+    let (tombstones, footprint) = (tombstones.unwrap_or_default(), services.footprint);
+    Said { entries, services: incarnations, tombstones, footprint }
 }
 
 /// The tombstones of a body after `before`, whose services are `after`: the old ones keep their time.
@@ -418,6 +433,7 @@ pub fn body(intent: &Intent, body: &Body, stamp: Stamp, policy: &Policy) -> Grou
         poll_seconds: policy.poll,
         services: said.collect(),
         tombstones: body.reference.tombstones.iter().map(Buried::tombstone).collect(),
+        footprint: intent.footprint(),
         critical: vec![],
     }
 }
@@ -524,6 +540,7 @@ pub fn roster(
             && before.epoch == stamp.epoch
             && before.expires > stamp.now + margin(name, policy)
             && before.tombstones == tombstones
+            && before.footprint == member.footprint
     });
     (!is_current).then(|| Roster {
         cluster: name.clone(),
@@ -537,6 +554,7 @@ pub fn roster(
         labels: member.labels.clone(),
         tombstones,
         max_delay_seconds: policy.max_delay,
+        footprint: member.footprint,
         critical: vec![],
     })
 }

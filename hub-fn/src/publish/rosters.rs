@@ -154,6 +154,7 @@ impl Publisher {
             key: due.known.key.id(),
             roster: stored.as_ref().map(|found| found.document.clone()),
             owed: due.owed.clone(),
+            footprint: due.known.footprint(),
         };
         let of = (&due.name, &member);
         let policy = &self.options.policy;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use farshore_shared::digest::Digest;
 use farshore_shared::keys::PublicKey;
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{GroupId, Roster, Tombstone, UnixSeconds};
+use farshore_shared::wire::{Footprint, GroupId, Roster, Tombstone, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 /// The most bytes of a part of the log, in its envelope.
@@ -120,6 +120,9 @@ pub struct RosterRef {
     /// The tombstones in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tombstones: Vec<Tombstone>,
+    /// What it says of its agent's footprint.
+    #[serde(default, skip_serializing_if = "Footprint::is_empty")]
+    pub footprint: Footprint,
 }
 
 impl RosterRef {
@@ -135,6 +138,7 @@ impl RosterRef {
             expires: roster.expires,
             labels: (roster.labels != *registered).then(|| roster.labels.clone()),
             tombstones: roster.tombstones.clone(),
+            footprint: roster.footprint,
         }
     }
 }
@@ -179,6 +183,7 @@ mod tests {
             expires: 1,
             labels: None,
             tombstones: vec![],
+            footprint: Default::default(),
         };
         let entry = |sequence, roster| Entry {
             cluster: "harbour".parse().expect("a name"),

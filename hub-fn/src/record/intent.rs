@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use farshore_shared::digest::Digest;
 use farshore_shared::names::{Labels, Name};
-use farshore_shared::wire::{Artifact, UnixSeconds};
+use farshore_shared::wire::{Artifact, Footprint, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
 use crate::declare::{FolderPath, Origin, RendererSpec, ServiceSpec, SourceSpec};
@@ -48,8 +48,30 @@ pub struct Intent {
     pub sources: BTreeMap<Name, IntentSource>,
     /// Services.
     pub services: BTreeMap<Name, IntentService>,
-    /// Labels that the fleet repository gives to clusters.
+    /// What the fleet repository says of single clusters.
     pub clusters: BTreeMap<Name, IntentCluster>,
+    /// What it says of every cluster, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<IntentDefaults>,
+}
+
+impl Intent {
+    /// How much agents may ask for whose clusters nothing else is said.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        self.defaults.as_ref().map(|defaults| defaults.footprint).unwrap_or_default()
+    }
+}
+
+/// What holds for every cluster that says nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IntentDefaults {
+    /// How much its agent may ask.
+    #[serde(default)]
+    pub footprint: Footprint,
+    /// Where.
+    pub origin: Origin,
 }
 
 /// A source of an [`Intent`].
@@ -139,6 +161,9 @@ impl Made {
 pub struct IntentCluster {
     /// Its labels; they win over those of the registration.
     pub labels: Labels,
+    /// How much its agent may ask; it wins over what is said of every cluster.
+    #[serde(default, skip_serializing_if = "Footprint::is_empty")]
+    pub footprint: Footprint,
     /// Where.
     pub origin: Origin,
 }

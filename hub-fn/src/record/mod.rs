@@ -24,7 +24,7 @@ pub use directory::{
     DirectoryHead, Entry, LOG_LIMIT, LogPart, MANIFEST_LIMIT, Manifest, RosterRef, SHARD_LIMIT, ShardPart,
     ShardRef,
 };
-pub use intent::{Head, Intent, IntentCluster, IntentService, IntentSource, Made, Published};
+pub use intent::{Head, Intent, IntentCluster, IntentDefaults, IntentService, IntentSource, Made, Published};
 pub use removal::Removal;
 pub use source::{Approval, HeldChange, HoldCause, SourceHead, SourceState};
 pub use status::{

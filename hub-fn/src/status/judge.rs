@@ -115,6 +115,7 @@ mod tests {
             expires: 2 * NOW,
             labels: None,
             tombstones: vec![],
+            footprint: Default::default(),
         }
     }
 

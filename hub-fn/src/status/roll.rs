@@ -198,6 +198,7 @@ impl Roll {
             expires: roster.expires,
             labels: (roster.labels != registration.labels).then_some(roster.labels),
             tombstones: roster.tombstones,
+            footprint: roster.footprint,
         });
         let Registration { epoch, sequence, key, labels, .. } = registration;
         Ok(Some(Entry { cluster, epoch, sequence, key: Some(key), labels, roster }))

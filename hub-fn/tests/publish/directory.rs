@@ -323,6 +323,7 @@ fn large(cluster: &str) -> Entry {
         expires: 1,
         labels: None,
         tombstones: (0..13_000).map(tombstone).collect(),
+        footprint: Default::default(),
     };
     Entry { roster: Some(roster), ..small(cluster) }
 }

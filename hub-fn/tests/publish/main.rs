@@ -2,6 +2,7 @@
 
 mod directory;
 mod enrol;
+mod footprint;
 mod front_door;
 mod large;
 mod operators;

@@ -201,6 +201,7 @@ impl Fleet {
             expires: u64::MAX,
             labels: None,
             tombstones: vec![],
+            footprint: Default::default(),
         };
         Entry {
             cluster: name(&cluster(n)),
@@ -240,6 +241,7 @@ impl Fleet {
             labels: Labels::default(),
             tombstones: vec![],
             max_delay_seconds: 3600,
+            footprint: Default::default(),
             critical: vec![],
         };
         let envelope = Envelope::seal(&roster, &[director]).to_bytes();
@@ -581,6 +583,7 @@ impl Bodies {
             poll_seconds: 60,
             services: vec!["x".repeat(BODY).into()],
             tombstones: vec![],
+            footprint: Default::default(),
             critical: vec![],
         };
         let bytes = Envelope::seal(&group, &[&self.fleet.keys.director]).to_bytes();

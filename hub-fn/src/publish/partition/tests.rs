@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::declare;
-use crate::record::{IntentService, Made, Published};
+use crate::record::{IntentDefaults, IntentService, Made, Published};
 
 const DAY: u64 = 86_400;
 
@@ -125,8 +125,16 @@ impl Fleet {
     fn enrol(&mut self, cluster: &str, text: &str) {
         let key = farshore_shared::keys::SigningKey::from_seed([7; 32].into()).public().id();
         let roster = self.members.get(&name(cluster)).and_then(|member| member.roster.clone());
-        self.members
-            .insert(name(cluster), Member { labels: labels(text), key, roster, owed: BTreeSet::new() });
+        self.members.insert(
+            name(cluster),
+            Member {
+                labels: labels(text),
+                key,
+                roster,
+                owed: BTreeSet::new(),
+                footprint: Footprint::default(),
+            },
+        );
         self.sites.entry(name(cluster)).or_default();
     }
 
@@ -221,6 +229,24 @@ fn a_commit_writes_the_groups_that_have_what_it_touches_and_no_roster() {
         fleet.publish(&intent(&[("all", "", 1, 2), ("edge", "tier=edge", 1, 2), core]), |_| true),
         (3, 0)
     );
+}
+
+#[test]
+fn what_holds_for_all_agents_writes_every_group_and_what_holds_for_one_its_roster() {
+    let mut fleet = harbour();
+    let silent = intent(&[("edge", "tier=edge", 1, 1)]);
+    fleet.publish(&silent, |_| true);
+    let footprint = Footprint { qps: Some(50), ..Footprint::default() };
+    let origin = silent.services[&name("edge")].origin.clone();
+    let said = Intent { defaults: Some(IntentDefaults { footprint, origin }), ..silent.clone() };
+    assert_eq!(fleet.publish(&said, |_| true), (fleet.table.0.len(), 0));
+    assert_eq!(fleet.body("d").1.footprint, footprint);
+    assert_eq!(fleet.publish(&said, |_| true), (0, 0));
+    fleet.members.get_mut(&name("a")).expect("enrolled").footprint = footprint;
+    assert_eq!(fleet.publish(&said, |_| true), (0, 1));
+    assert_eq!(fleet.body("a").0.footprint, footprint);
+    assert_eq!(fleet.publish(&silent, |_| true), (fleet.table.0.len(), 0));
+    assert!(fleet.body("d").1.footprint.is_empty());
 }
 
 #[test]
