@@ -134,8 +134,7 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
 async fn kubernetes(args: AgentArgs, teller: &Teller, stops: &mut Stops) -> Result<Exit, AgentError> {
     use crate::config::Announces;
     use crate::lead::{self, Elector};
-    let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
-    let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
+    let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), Options::default()).await?;
     info!(api = target.url(), "Kubernetes");
     let board = (args.announce == Announces::On).then(|| target.announcements());
     let Some(lease) = args.leader_elect.clone() else {

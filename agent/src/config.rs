@@ -8,6 +8,8 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use farshore_shared::duration::HumanDuration;
 use farshore_shared::names::Name;
+use farshore_shared::size::HumanSize;
+use farshore_shared::wire::Footprint;
 
 use crate::controls::window::{Window, Windows};
 use crate::hub::HubUrl;
@@ -44,7 +46,8 @@ pub struct AgentArgs {
     /// Whether a request is kept open at the hub, so that news arrive before the next poll
     #[arg(long, env = "FARSHORE_WAKE", value_enum, default_value_t = Wakes::On)]
     pub wake: Wakes,
-    /// How often everything is looked at and repaired [default: 10m where the target tells of every change, else 1m]
+    /// How often everything is looked at and repaired [default: as the fleet says, else 10m where the target tells of
+    /// every change, else 1m]
     #[arg(long, env = "FARSHORE_SWEEP", value_name = "DURATION", value_parser = interval)]
     pub sweep: Option<HumanDuration>,
     /// When new revisions may begin, such as 'Mon-Fri 02:00-05:00 Europe/Berlin'; several with ';' [default: always]
@@ -59,13 +62,15 @@ pub struct AgentArgs {
     /// Whether the cluster is told about its services: Events, and a FarshoreService each
     #[arg(long, env = "FARSHORE_ANNOUNCE", value_enum, default_value_t = Announces::On)]
     pub announce: Announces,
-    /// The most requests to the Kubernetes API at once, beside its watches
-    #[arg(long, env = "FARSHORE_IN_FLIGHT", value_name = "COUNT", default_value_t = 32,
-        value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub in_flight: u16,
-    /// The most requests to the Kubernetes API a second [default: as many as it takes]
+    /// The most requests to the Kubernetes API at once, beside its watches [default: as the fleet says, else 32]
+    #[arg(long, env = "FARSHORE_IN_FLIGHT", value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub in_flight: Option<u16>,
+    /// The most requests to the Kubernetes API a second [default: as the fleet says, else as many as it takes]
     #[arg(long, env = "FARSHORE_QPS", value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub qps: Option<u32>,
+    /// How much memory each process has that the agent starts [default: as the fleet says, else 1Gi]
+    #[arg(long, env = "FARSHORE_PROCESS_MEMORY", value_name = "SIZE", value_parser = memory)]
+    pub process_memory: Option<HumanSize>,
 }
 
 impl AgentArgs {
@@ -73,6 +78,17 @@ impl AgentArgs {
     #[must_use]
     pub fn windows(&self) -> Windows {
         Windows(self.window.clone())
+    }
+
+    /// What this site says of its footprint, whatever the fleet says.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            in_flight: self.in_flight.map(u64::from),
+            qps: self.qps.map(u64::from),
+            sweep_seconds: self.sweep.map(|sweep| sweep.0.as_secs()),
+            process_memory: self.process_memory.map(|memory| memory.0),
+        }
     }
 }
 
@@ -149,6 +165,14 @@ fn interval(text: &str) -> Result<HumanDuration, String> {
     }
 }
 
+fn memory(text: &str) -> Result<HumanSize, String> {
+    let size: HumanSize = text.parse().map_err(|error| format!("{error}"))?;
+    match Footprint::MEMORY.contains(&size.0) {
+        true => Ok(size),
+        false => Err(format!("the memory of a process is between 256Mi and 64Gi (got {text:?})")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +190,11 @@ mod tests {
         assert!(interval("1s").is_ok());
         assert!(interval("0s").is_err());
         assert!(interval("2d").is_err());
+    }
+
+    #[test]
+    fn the_memory_of_a_process_has_bounds() {
+        assert_eq!(memory("256Mi"), Ok(HumanSize(256 << 20)));
+        assert!(memory("255Mi").is_err() && memory("65Gi").is_err() && memory("1G").is_err());
     }
 }

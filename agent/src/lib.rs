@@ -6,6 +6,7 @@
 //! ```
 //!
 //! - [`config`], [`agent`]: what an agent is told, and its one loop, with all tasks.
+//! - [`footprint`]: how much this agent may ask, and who said so (pure); `ceiling`: the memory of what it starts.
 //! - [`courier`]: everything said to and heard from the hub; [`schedule`]: when (pure).
 //! - [`foresight`]: what would be done with what is accepted, for a person who looks first.
 //! - [`hub`]: the client of a hub.
@@ -38,6 +39,7 @@ pub mod accounts;
 pub mod agent;
 pub mod announce;
 pub mod apply;
+mod ceiling;
 pub mod claims;
 pub mod command;
 pub mod config;
@@ -46,6 +48,7 @@ pub mod courier;
 pub mod decide;
 pub mod difference;
 pub mod drift;
+pub mod footprint;
 pub mod foresight;
 pub mod health;
 pub mod hub;

@@ -35,6 +35,7 @@ use tokio::sync::Mutex as Turn;
 use crate::claims::Claims;
 use crate::decide::{self, Enforce, Holding};
 use crate::drift::Shared;
+use crate::footprint::InForce;
 use crate::health::rules::Judges;
 use crate::render::{Site, Tools};
 use crate::store::{Healthy, Prune, Store, StoreError};
@@ -84,6 +85,8 @@ pub struct Pass {
     pub poll_seconds: Option<u64>,
     /// What somebody at the site has stopped.
     pub controls: Option<SiteControls>,
+    /// How much is asked of cluster and machine.
+    pub footprint: Option<InForce>,
     /// Whether it is out of date, and not all of it was done: another one follows at once.
     pub overtaken: bool,
 }
@@ -151,6 +154,13 @@ impl<T: Target> Reconciler<T> {
     pub fn judged_by(self, judges: Judges) -> Self {
         self.common().rollouts.judges = judges;
         self
+    }
+
+    /// Asks from here on for no more than this.
+    pub fn bound(&mut self, footprint: &InForce) {
+        self.target.bound(footprint.in_flight.value, footprint.qps.value);
+        self.tools.memory = footprint.process_memory.value;
+        self.common().rollouts.judges.give(footprint.process_memory.value);
     }
 
     fn common(&self) -> MutexGuard<'_, Common> {

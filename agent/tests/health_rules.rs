@@ -66,6 +66,21 @@ async fn an_object_at_the_size_limit_of_the_api_is_judged() {
 }
 
 #[tokio::test]
+async fn a_rule_has_no_more_memory_than_it_is_given() {
+    let mut large = till("Open");
+    large["spec"] = json!({"text": "x".repeat(3 << 20)});
+    let numbers = (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    // 300 MiB of texts at once.
+    let rule = rule(&format!("size([{numbers}].map(n, spec.text + 'x')) == 100"));
+    let judged = async |judges: &Judges| judges.judge(vec![(&rule, large.clone())]).await.remove(0);
+    let mut judges = judges();
+    assert_eq!(judged(&judges).await, Health::Current, "the default is enough");
+    judges.give(256 << 20);
+    let health = judged(&judges).await;
+    assert!(matches!(&health, Health::Progressing(why) if why.contains("memory (256Mi)")), "{health:?}");
+}
+
+#[tokio::test]
 async fn an_expression_that_is_none_is_told() {
     let health = judged("status.phase = 'Open'", till("Open")).await;
     assert!(matches!(&health, Health::Failed(why) if why.contains("cannot be used")), "{health:?}");

@@ -6,9 +6,10 @@ use std::time::Duration;
 use farshore_shared::exit::chain;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
-use tracing::error;
+use tracing::{error, info};
 
 use crate::config::AgentArgs;
+use crate::footprint::{InForce, Said};
 use crate::reconcile::rhythm::{Rhythm, Urgency};
 use crate::reconcile::{Extent, Orders, Pass, Reconciler};
 use crate::schedule;
@@ -30,13 +31,17 @@ pub(super) async fn reconcile<T: Target>(
     passes: mpsc::Sender<Pass>,
     args: AgentArgs,
 ) {
-    let longest = args.sweep.map_or(RETRY_MOST, |sweep| sweep.0.min(RETRY_MOST));
-    let mut rhythm = Rhythm::new(args.name.clone(), longest, Instant::now());
+    let mut rhythm = Rhythm::new(args.name.clone(), RETRY_MOST, Instant::now());
     let mut extent = Extent::Everything;
+    let mut bounds = None;
     loop {
         let current = orders.borrow_and_update().clone();
-        let sweeps = if reconciler.coverage().is_whole() { SWEEPS.0 } else { SWEEPS.1 };
-        rhythm.begin(extent, args.sweep.map_or(sweeps, |sweep| sweep.0), Instant::now());
+        let footprint = footprint(&args, &current, reconciler.coverage().is_whole());
+        if bounds.replace(footprint) != Some(footprint) {
+            info!(%footprint, "what may be asked of cluster and machine");
+            reconciler.bound(&footprint);
+        }
+        rhythm.begin(extent, footprint.sweep(), Instant::now());
         let (passed, is_ordered) = pass(&mut reconciler, &current, extent, &mut orders).await;
         let urgency = match passed {
             // Nobody waits for what it found: the next one begins at once, and looks at no less.
@@ -46,7 +51,8 @@ pub(super) async fn reconcile<T: Target>(
                 extent = if is_less { Extent::Ordered } else { Extent::Everything };
                 continue;
             }
-            Ok(pass) => {
+            Ok(mut pass) => {
+                pass.footprint = Some(footprint);
                 let urgency = Urgency::of(&pass);
                 if passes.send(pass).await.is_err() {
                     return;
@@ -67,6 +73,16 @@ pub(super) async fn reconcile<T: Target>(
             rhythm.ordered();
         }
     }
+}
+
+/// What is in force by these orders. Where every change is told of by itself, a look at everything may be rare.
+fn footprint(args: &AgentArgs, orders: &Orders, hears_all: bool) -> InForce {
+    let said = orders
+        .documents
+        .as_deref()
+        .map(|documents| Said { cluster: documents.roster.footprint, fleet: documents.group.footprint });
+    let sweep = if hears_all { SWEEPS.0 } else { SWEEPS.1 };
+    InForce::of(&args.footprint(), said.unwrap_or_default(), sweep)
 }
 
 /// Waits until the next pass is due, and gives its extent.

@@ -149,8 +149,8 @@ async fn answers<T: Target>(target: T) -> Result<String, (String, Exit)> {
 #[cfg(feature = "kubernetes")]
 async fn cluster(args: &AgentArgs) -> Result<String, (String, Exit)> {
     use crate::target::kubernetes::Options;
-    let options = Options { in_flight: args.in_flight, per_second: args.qps, ..Options::default() };
-    let target = crate::agent::connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await;
+    let (kubeconfig, accounts) = (args.kubeconfig.as_deref(), args.accounts.as_deref());
+    let target = crate::agent::connect(kubeconfig, accounts, Options::default()).await;
     let target = target.map_err(|error| bad(chain(&error)))?;
     let lease = args.leader_elect.clone().map(|name| (name.to_string(), target.lease(name)));
     let said = answers(target).await?;

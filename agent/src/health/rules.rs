@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
+use farshore_shared::size::HumanSize;
 use farshore_shared::wire::{EXPRESSION_LIMIT, HealthRule};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 
 use super::{Health, cel, group_and_kind};
+use crate::ceiling;
+use crate::footprint::PROCESS_MEMORY;
 
 /// The first argument that makes the agent's program evaluate rules and do nothing else.
 pub const WORD: &str = "judge-health";
@@ -31,8 +34,6 @@ const ANSWERS_LIMIT: usize = 1 << 20;
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// How many seconds of a processor one process may use.
 const CPU_LIMIT: u64 = 5;
-/// How much address space one process may have, in bytes.
-const SPACE_LIMIT: u64 = 1 << 30;
 /// The stack of the thread that parses: the deepest expression of a debug build needs a quarter of it.
 const STACK: usize = 128 << 20;
 
@@ -56,12 +57,13 @@ enum Answer {
 #[derive(Debug, Clone)]
 pub struct Judges {
     program: PathBuf,
+    memory: u64,
 }
 
 impl Default for Judges {
     /// The very program that runs, also after its file was replaced.
     fn default() -> Self {
-        Self { program: "/proc/self/exe".into() }
+        Self { program: "/proc/self/exe".into(), memory: PROCESS_MEMORY }
     }
 }
 
@@ -69,7 +71,12 @@ impl Judges {
     /// Another program that has [`answer`] behind [`WORD`].
     #[must_use]
     pub fn at(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into() }
+        Self { program: program.into(), ..Self::default() }
+    }
+
+    /// From here on, each process has so many bytes of memory.
+    pub fn give(&mut self, memory: u64) {
+        self.memory = memory;
     }
 
     /// The health of each object by its rule, in order. What could not be evaluated is in progress.
@@ -104,7 +111,7 @@ impl Judges {
 
     async fn run(&self, input: &[u8]) -> Result<Answer, String> {
         let mut command = Command::new(&self.program);
-        command.arg(WORD).env_clear().current_dir("/");
+        command.arg(WORD).arg(self.memory.to_string()).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| format!("starting a process: {error}"))?;
         let (mut stdin, stdout) = child.stdin.take().zip(child.stdout.take()).ok_or("it has no pipes")?;
@@ -120,7 +127,10 @@ impl Judges {
         let status = child.wait().await.map_err(|error| format!("waiting for it: {error}"))?;
         match serde_json::from_slice(&answer) {
             Ok(answer) if status.success() => Ok(answer),
-            Ok(_) | Err(_) => Err(format!("it exceeded its limits of memory, time or depth ({status})")),
+            Ok(_) | Err(_) => {
+                let memory = HumanSize(self.memory);
+                Err(format!("it exceeded its limits of memory ({memory}), time or depth ({status})"))
+            }
         }
     }
 }
@@ -187,7 +197,8 @@ pub fn answer() -> ExitCode {
 }
 
 fn serve() -> Result<(), String> {
-    confine()?;
+    let memory = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or(PROCESS_MEMORY);
+    confine(memory)?;
     let mut input = Vec::new();
     let limit = u64::try_from(CASES_LIMIT).unwrap_or(u64::MAX);
     std::io::stdin().take(limit).read_to_end(&mut input).map_err(|error| error.to_string())?;
@@ -202,10 +213,9 @@ fn serve() -> Result<(), String> {
 }
 
 /// Takes from this process what it does not need.
-fn confine() -> Result<(), String> {
-    let limits =
-        [(Resource::As, SPACE_LIMIT), (Resource::Cpu, CPU_LIMIT), (Resource::Core, 0), (Resource::Fsize, 0)];
-    for (resource, most) in limits {
+fn confine(memory: u64) -> Result<(), String> {
+    ceiling::of_ourselves(memory).map_err(|error| format!("limiting its memory: {error}"))?;
+    for (resource, most) in [(Resource::Cpu, CPU_LIMIT), (Resource::Core, 0), (Resource::Fsize, 0)] {
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         setrlimit(resource, limit).map_err(|error| format!("limiting {resource:?}: {error}"))?;
     }

@@ -112,6 +112,7 @@ pub(crate) mod tests {
             }],
             alarms: vec![],
             controls: None,
+            footprint: None,
             windows: vec![],
             poll_seconds: 60,
         }

@@ -13,6 +13,8 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{DriftAction, Holds, ServiceState, ServiceStatus, SiteControls, UnixSeconds};
 use serde::{Deserialize, Serialize};
 
+use crate::footprint::InForce;
+
 /// What the agent knows at one time. It is kept in `local/status.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -40,6 +42,9 @@ pub struct Snapshot {
     /// What somebody had stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controls: Option<SiteControls>,
+    /// How much was asked of cluster and machine, and who said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub footprint: Option<InForce>,
     /// The maintenance windows that the agent was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<String>,

@@ -73,6 +73,7 @@ impl Teller {
             services: pass.services.clone(),
             alarms: alarms.iter().chain(&pass.alarms).cloned().collect(),
             controls: pass.controls.clone(),
+            footprint: pass.footprint,
             windows,
             poll_seconds,
         };

@@ -64,6 +64,9 @@ fn head(view: &View, now: UnixSeconds) -> String {
     if let Some(at) = view.as_of {
         line(&mut text, "as of", &ago(at, now));
     }
+    if let Some(footprint) = &view.footprint {
+        line(&mut text, "footprint", &footprint.to_string());
+    }
     controls(&mut text, view);
     text
 }
@@ -157,9 +160,10 @@ pub fn ago(at: UnixSeconds, now: UnixSeconds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::footprint::{InForce, Said};
     use crate::local::keeper::tests::snapshot;
     use crate::local::{Contact, Snapshot, keeper::Known, view};
-    use farshore_shared::wire::{FailedRevision, ObjectFailure, ServiceState, ServiceStatus};
+    use farshore_shared::wire::{FailedRevision, Footprint, ObjectFailure, ServiceState, ServiceStatus};
     use std::sync::Arc;
 
     #[test]
@@ -186,8 +190,15 @@ mod tests {
             drift: vec![drift],
             ..snapshot().services[0].clone()
         };
-        let snapshot =
-            Snapshot { services: vec![web], alarms: vec!["the clock is wrong".into()], ..snapshot() };
+        let fleet = Footprint { qps: Some(50), ..Footprint::default() };
+        let said = Said { fleet, ..Said::default() };
+        let site = Footprint { sweep_seconds: Some(1800), ..Footprint::default() };
+        let snapshot = Snapshot {
+            services: vec![web],
+            alarms: vec!["the clock is wrong".into()],
+            footprint: Some(InForce::of(&site, said, std::time::Duration::from_secs(60))),
+            ..snapshot()
+        };
         let mut contact = Contact { last: Some(now - 10_000), silent: None };
         contact.silent(now - 9_000, "no route to host".into());
         let folder = tempfile::tempdir().expect("a folder");
@@ -200,6 +211,7 @@ mod tests {
       silent since 2027-01-15T05:31:40Z: no route to host
     target: kubernetes: answers
     as of: 100 s ago
+    footprint: 32 requests at once (default), 50 a second (fleet), a sweep every 30m (site), 1Gi for each process (default)
 
     web: failed, cccccccccccc, 3 objects, 1 differ
       1 of 3 objects failed

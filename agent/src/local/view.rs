@@ -13,6 +13,7 @@ use super::keeper::{self, Known};
 use super::{Contact, Health, Snapshot};
 use crate::controls::window::Windows;
 use crate::controls::{Controls, files};
+use crate::footprint::InForce;
 use crate::store::{Found, Store, StoreError};
 
 /// A site as it is shown: `farshore agent status --output json` and `/status.json`.
@@ -33,6 +34,9 @@ pub struct View {
     pub holds: Option<Holds>,
     /// What is stopped.
     pub controls: SiteControls,
+    /// How much is asked of cluster and machine, and who said so; none if no agent has told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub footprint: Option<InForce>,
     /// Every service, by name.
     pub services: Vec<ServiceView>,
     /// What a person should look at.
@@ -150,6 +154,7 @@ fn of_snapshot(state: &Path, snapshot: &Snapshot, contact: Contact) -> View {
         target: TargetView { name: Some(snapshot.target.clone()), reached: Some(snapshot.reached) },
         as_of: Some(snapshot.at),
         holds: snapshot.holds,
+        footprint: snapshot.footprint,
         services: services.collect(),
         alarms: snapshot.alarms.iter().cloned().chain(unread).collect(),
         controls: controls.told(&windows, now).unwrap_or_default(),
@@ -167,6 +172,7 @@ fn of_nothing(state: &Path, contact: Contact) -> View {
         as_of: None,
         holds: None,
         controls: controls.told(&Windows::default(), clock::now()).unwrap_or_default(),
+        footprint: None,
         services: vec![],
         alarms,
         reports_waiting: waiting(state),

@@ -57,6 +57,8 @@ pub struct Rhythm {
     round: u64,
     /// When everything is due again, whatever is under way.
     whole: Instant,
+    /// How often everything is due.
+    sweep: Duration,
 }
 
 impl Rhythm {
@@ -64,15 +66,19 @@ impl Rhythm {
     #[must_use]
     pub fn new(name: Name, longest: Duration, now: Instant) -> Self {
         let (retry, look) = (Schedule::new(RETRY, longest), Schedule::new(LOOK.0, LOOK.1.min(longest)));
-        Self { name, retry, look, round: 0, whole: now }
+        Self { name, retry, look, round: 0, whole: now, sweep: longest }
     }
 
     /// A pass over an extent begins; everything is due again after about a `sweep`.
     pub fn begin(&mut self, extent: Extent, sweep: Duration, now: Instant) {
         self.round += 1;
+        let next = now + about(self.name.as_str(), sweep, self.round);
         if extent == Extent::Everything {
-            self.whole = now + about(self.name.as_str(), sweep, self.round);
+            self.whole = next;
+        } else if sweep < self.sweep {
+            self.whole = self.whole.min(next);
         }
+        self.sweep = sweep;
     }
 
     /// There are new orders: what they bring is looked at closely.
@@ -88,12 +94,12 @@ impl Rhythm {
         match urgency {
             Urgency::AtOnce => (Duration::ZERO, Extent::Everything),
             Urgency::UnderWay => {
-                let soon = self.look.next_delay();
+                let soon = self.look.next_delay().min(self.sweep);
                 // What is under way keeps nobody else from being repaired.
                 let extent = if now + soon < self.whole { Extent::Unfinished } else { Extent::Everything };
                 (soon, extent)
             }
-            Urgency::Troubled => (self.retry.next_delay(), Extent::Everything),
+            Urgency::Troubled => (self.retry.next_delay().min(self.sweep), Extent::Everything),
             Urgency::Calm => {
                 self.retry.reset();
                 (self.whole.saturating_duration_since(now), Extent::Everything)
@@ -124,6 +130,23 @@ mod tests {
             (now, extent, looks) = (now + pause, next, looks + 1);
         }
         assert!(looks > 100, "{looks} looks in ten sweeps");
+    }
+
+    #[test]
+    fn a_shorter_sweep_counts_at_once_and_a_longer_one_from_the_next_look_at_everything_on() {
+        let now = Instant::now();
+        let mut rhythm = Rhythm::new("shop-7".parse().expect("a name"), SWEEP, now);
+        let long = 100 * SWEEP;
+        rhythm.begin(Extent::Everything, long, now);
+        assert!(rhythm.after(Urgency::Calm, now).0 > long / 2);
+        rhythm.begin(Extent::Ordered, SWEEP, now);
+        assert!(rhythm.after(Urgency::Calm, now).0 < 2 * SWEEP);
+        rhythm.begin(Extent::Ordered, long, now);
+        assert!(rhythm.after(Urgency::Calm, now).0 < 2 * SWEEP);
+        rhythm.begin(Extent::Everything, long, now);
+        assert!(rhythm.after(Urgency::Calm, now).0 > long / 2);
+        rhythm.begin(Extent::Everything, Duration::from_secs(1), now);
+        assert!(rhythm.after(Urgency::Troubled, now).0 <= Duration::from_secs(1), "nor is a retry rarer");
     }
 
     #[test]

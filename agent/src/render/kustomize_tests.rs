@@ -11,7 +11,7 @@ fn stand_in(script: &str) -> (tempfile::TempDir, Tools) {
     let program = folder.path().join("kustomize");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
-    (folder, Tools { kustomize: Some(program) })
+    (folder, Tools { kustomize: Some(program), ..Tools::default() })
 }
 
 fn content() -> Content {
@@ -20,10 +20,14 @@ fn content() -> Content {
     Content::from_files(files.collect::<BTreeMap<_, _>>())
 }
 
+fn within(time: Duration) -> Bounds {
+    Bounds { time, memory: PROCESS_MEMORY }
+}
+
 async fn run_script(script: &str, limit: Duration) -> Result<Vec<u8>, KustomizeError> {
     let (folder, tools) = stand_in(script);
     let program = tools.kustomize.expect("the stand-in");
-    run(&program, folder.path(), "", folder.path(), limit).await
+    run(&program, folder.path(), "", folder.path(), within(limit)).await
 }
 
 #[tokio::test]
@@ -40,7 +44,7 @@ async fn the_build_sees_the_content_and_nothing_of_the_site() {
 async fn a_missing_program_says_how_to_provide_it() {
     let refused = build(&content(), "app", &Tools::default()).await.expect_err("no program").to_string();
     assert!(refused.contains("FARSHORE_KUSTOMIZE"), "{refused}");
-    let gone = Tools { kustomize: Some("/nonexistent/kustomize".into()) };
+    let gone = Tools { kustomize: Some("/nonexistent/kustomize".into()), ..Tools::default() };
     assert!(matches!(build(&content(), "app", &gone).await, Err(KustomizeError::Start { .. })));
 }
 
@@ -59,6 +63,29 @@ async fn a_build_that_fails_shows_the_end_of_what_it_said() {
 }
 
 #[tokio::test]
+async fn a_build_has_no_more_memory_than_it_is_given() {
+    // It asks for 300 MB at once, as soon as it is limited.
+    let greedy = "while [ \"$(ulimit -d)\" = unlimited ]; do :; done; ulimit -d >&2
+        exec /bin/dd if=/dev/zero of=/dev/null bs=300M count=1";
+    let (folder, tools) = stand_in(greedy);
+    let program = tools.kustomize.expect("the stand-in");
+    let run = async |memory: u64| {
+        run(&program, folder.path(), "", folder.path(), Bounds { time: TIME_LIMIT, memory }).await
+    };
+    let refused = run(256 << 20).await.expect_err("it has not so much").to_string();
+    assert!(refused.contains("262144") && refused.contains("memory exhausted"), "{refused}");
+    run(512 << 20).await.expect("here it has");
+}
+
+#[tokio::test]
+async fn a_build_that_runs_out_of_memory_says_what_to_raise() {
+    let script = "echo 'fatal error: runtime: out of memory' >&2
+        i=0; while [ $i -lt 2000 ]; do echo 'goroutine 1 [running]' >&2; i=$((i+1)); done; exit 2";
+    let refused = run_script(script, TIME_LIMIT).await.expect_err("too little").to_string();
+    assert!(refused.contains("(1Gi): raise --process-memory"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_remote_base_is_refused_with_advice() {
     let script =
         "echo 'Get \"https://x/y\": proxyconnect tcp: dial tcp 127.0.0.1:1: connection refused' >&2; exit 1";
@@ -70,7 +97,7 @@ async fn a_remote_base_is_refused_with_advice() {
 async fn a_build_that_hangs_is_stopped_with_all_it_started() {
     let (folder, tools) = stand_in("/bin/sleep 600 & echo $! > \"$2/child\"; wait");
     let program = tools.kustomize.expect("the stand-in");
-    let refused = run(&program, folder.path(), "", folder.path(), Duration::from_secs(2)).await;
+    let refused = run(&program, folder.path(), "", folder.path(), within(Duration::from_secs(2))).await;
     assert!(matches!(refused, Err(KustomizeError::Time(_))));
     let child = fs::read_to_string(folder.path().join("child")).expect("it had started a child");
     let ended = |pid: &str| match fs::read_to_string(format!("/proc/{pid}/stat")) {

@@ -104,6 +104,11 @@ pub trait Target: Send + Sync + 'static {
         item: &Item,
     ) -> impl Future<Output = Result<Option<Whole>, ObjectError>> + Send;
 
+    /// Sends from now on at most so many requests at once, and in a second. A target that is asked nothing has no bounds.
+    fn bound(&self, in_flight: u16, per_second: Option<u32>) {
+        let _ = (in_flight, per_second);
+    }
+
     /// Tells of changes of objects of these kinds from now on, and of no others. A kind that was not
     /// followed before begins with [`Change::Missed`].
     fn follow(&self, kinds: &BTreeSet<Kind>) {

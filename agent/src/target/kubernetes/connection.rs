@@ -47,7 +47,7 @@ pub struct Options {
     /// The longest time without a byte of an answer that goes on. The API server sends a bookmark about
     /// once a minute where nothing else happens.
     pub quiet: Duration,
-    /// The most requests at once, beside those whose answers go on.
+    /// The most requests at once, beside those whose answers go on, until [`Target::bound`](crate::target::Target::bound) says otherwise.
     pub in_flight: u16,
     /// The most requests a second; none: as many as the API server takes.
     pub per_second: Option<u32>,
@@ -63,7 +63,7 @@ impl Default for Options {
             silence: Duration::from_secs(35),
             request: Duration::from_secs(60),
             quiet: Duration::from_secs(150),
-            in_flight: 32,
+            in_flight: crate::footprint::IN_FLIGHT,
             per_second: None,
             usable: Duration::from_secs(30),
         }
@@ -266,6 +266,11 @@ impl Connection {
             Some(user) => Err(ConnectError::Impersonates(user.to_string())),
             None => Ok(()),
         }
+    }
+
+    /// From here on, at most so many requests go at once, and in a second.
+    pub(super) fn bound(&self, in_flight: u16, per_second: Option<u32>) {
+        self.flow.bound(in_flight, per_second);
     }
 
     /// The API's address.

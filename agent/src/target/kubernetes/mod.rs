@@ -340,6 +340,10 @@ impl Target for Kubernetes {
         read.map_err(|complaint| complaint.about(&item.key))
     }
 
+    fn bound(&self, in_flight: u16, per_second: Option<u32>) {
+        self.connection.bound(in_flight, per_second);
+    }
+
     fn follow(&self, kinds: &BTreeSet<Kind>) {
         self.watches.follow(kinds);
     }
