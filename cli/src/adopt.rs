@@ -5,9 +5,7 @@ use std::io::Write as _;
 use clap::Args;
 use farshore_agent::foresight::Sight;
 use farshore_agent::object::ObjectKey;
-use farshore_agent::render::Tools;
-use farshore_agent::store::Store;
-use farshore_agent::target::{Effect, ObjectError, Taken, Target};
+use farshore_agent::target::{Effect, ObjectError, Taken};
 use farshore_shared::exit::Exit;
 use farshore_shared::names::Name;
 
@@ -43,12 +41,16 @@ type Answers = Vec<(ObjectKey, Result<Vec<Taken>, ObjectError>)>;
 impl AdoptArgs {
     /// Takes over, or tells from whom.
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        let store = self.site.store()?;
+        let (store, tools) = (self.site.store()?, self.site.tools());
         let effect = if self.yes { Effect::Lasting } else { Effect::Rehearsed };
-        let answers = match self.site.target().await? {
-            SiteTarget::Directory(target) => adopt(&store, &target, &self.service, effect).await?,
+        let answers: Answers = match self.site.target().await? {
+            SiteTarget::Directory(target) => {
+                Sight::open(&store, &target, tools).await?.adopt(&self.service, effect).await?
+            }
             #[cfg(feature = "kubernetes")]
-            SiteTarget::Kubernetes(target) => adopt(&store, &*target, &self.service, effect).await?,
+            SiteTarget::Kubernetes(target) => {
+                Sight::open(&store, &*target, tools).await?.adopt(&self.service, effect).await?
+            }
         };
         let mut out = anstream::stdout().lock();
         let (mut count, mut failed) = (0, 0);
@@ -78,14 +80,4 @@ impl AdoptArgs {
         }
         Ok(if failed == 0 { Exit::Ok } else { Exit::BadInput })
     }
-}
-
-async fn adopt<T: Target>(
-    store: &Store,
-    target: &T,
-    service: &Name,
-    effect: Effect,
-) -> Result<Answers, Failure> {
-    let tools = Tools::find(|name| std::env::var_os(name));
-    Ok(Sight::open(store, target, tools).await?.adopt(service, effect).await?)
 }

@@ -5,9 +5,7 @@ use std::io::Write;
 use anstyle::AnsiColor;
 use clap::Args;
 use farshore_agent::foresight::{Fate, ServiceForesight, Sight};
-use farshore_agent::render::Tools;
-use farshore_agent::store::Store;
-use farshore_agent::target::{Preview, Target};
+use farshore_agent::target::Preview;
 use farshore_shared::exit::Exit;
 use farshore_shared::names::Name;
 use serde_json::{Value, json};
@@ -42,11 +40,15 @@ agent. Nothing is written. Values of Secrets are not shown.";
 impl DiffArgs {
     /// Looks and prints.
     pub(crate) async fn run(self) -> Result<Exit, Failure> {
-        let store = self.site.store()?;
+        let (store, tools) = (self.site.store()?, self.site.tools());
         let services = match self.site.target().await? {
-            SiteTarget::Directory(target) => foresee(&store, &target, &self.services).await?,
+            SiteTarget::Directory(target) => {
+                Sight::open(&store, &target, tools).await?.services(&self.services).await?
+            }
             #[cfg(feature = "kubernetes")]
-            SiteTarget::Kubernetes(target) => foresee(&store, &*target, &self.services).await?,
+            SiteTarget::Kubernetes(target) => {
+                Sight::open(&store, &*target, tools).await?.services(&self.services).await?
+            }
         };
         let mut out = anstream::stdout().lock();
         match self.output {
@@ -59,15 +61,6 @@ impl DiffArgs {
         }
         Ok(Exit::Ok)
     }
-}
-
-async fn foresee<T: Target>(
-    store: &Store,
-    target: &T,
-    only: &[Name],
-) -> Result<Vec<ServiceForesight>, Failure> {
-    let tools = Tools::find(|name| std::env::var_os(name));
-    Ok(Sight::open(store, target, tools).await?.services(only).await?)
 }
 
 fn write_text(out: &mut dyn Write, service: &ServiceForesight) -> Result<(), Failure> {

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use farshore_agent::agent::AgentError;
 use farshore_agent::config::TargetSpec;
+use farshore_agent::footprint::InForce;
 use farshore_agent::foresight::ForesightError;
+use farshore_agent::local::view;
+use farshore_agent::render::Tools;
 use farshore_agent::store::Store;
 use farshore_agent::target::directory::Directory;
 #[cfg(feature = "kubernetes")]
@@ -45,6 +48,20 @@ impl SiteArgs {
         Ok(Store::peek(&self.state).map_err(ForesightError::Store)?)
     }
 
+    /// The programs that render, with as much memory as the agent gives them.
+    pub(crate) fn tools(&self) -> Tools {
+        let mut tools = Tools::find(|name| std::env::var_os(name));
+        if let Some(footprint) = self.footprint() {
+            tools.memory = footprint.process_memory.value;
+        }
+        tools
+    }
+
+    /// How much the agent may ask, as it has told last. Without that, the defaults do.
+    fn footprint(&self) -> Option<InForce> {
+        view::of_folder(&self.state).ok().and_then(|view| view.footprint)
+    }
+
     /// The target.
     pub(crate) async fn target(&self) -> Result<SiteTarget, Failure> {
         match &self.target {
@@ -56,9 +73,13 @@ impl SiteArgs {
 
     #[cfg(feature = "kubernetes")]
     async fn cluster(&self) -> Result<SiteTarget, Failure> {
+        use farshore_agent::target::Target as _;
         use farshore_agent::target::kubernetes::Options;
         let (kubeconfig, accounts) = (self.kubeconfig.as_deref(), self.accounts.as_deref());
         let target = farshore_agent::agent::connect(kubeconfig, accounts, Options::default()).await?;
+        if let Some(footprint) = self.footprint() {
+            target.bound(footprint.in_flight.value, footprint.qps.value);
+        }
         Ok(SiteTarget::Kubernetes(Box::new(target)))
     }
 

@@ -145,6 +145,32 @@ fn a_file_that_fell_silent_is_a_mistake_until_it_is_removed() {
 }
 
 #[test]
+fn what_holds_for_all_stays_until_it_is_said_otherwise_or_removed() {
+    let members = members(2);
+    let web = service("web", "");
+    let of_all = |qps| {
+        format!("{FILE}kind: Fleet\nmetadata: {{ name: all }}\nspec: {{ footprint: {{ qps: {qps} }} }}\n")
+    };
+    let qps = |intended: &Intended| intended.intent.footprint().qps;
+    let (good, bad, broken) = (of_all(50), of_all(0), format!("{FILE}kind: Servce\n"));
+    let before = fleet(&[("web.yaml", &web), ("all.yaml", &good)], &members);
+    assert_eq!(before.footprint().qps, Some(50));
+    let held_up = |files: &[(&str, &str)]| {
+        let after = step(&before, "bbbb", files, Descent::Forward, &members, &[]);
+        assert_eq!((after.state, qps(&after)), (SourceState::Degraded, Some(50)), "{files:?}");
+    };
+    held_up(&[("web.yaml", &web), ("all.yaml", &bad)]);
+    held_up(&[("web.yaml", &web), ("all.yaml", "")]);
+    held_up(&[("web.yaml", &broken)]);
+    let other = of_all(60);
+    let files = [("web.yaml", &*web), ("all.yaml", &other)];
+    let after = step(&before, "bbbb", &files, Descent::Forward, &members, &[]);
+    assert_eq!((after.state, qps(&after)), (SourceState::Ready, Some(60)));
+    let removed = step(&before, "bbbb", &[("web.yaml", &web)], Descent::Forward, &members, &[]);
+    assert_eq!((removed.state, qps(&removed), removed.held), (SourceState::Ready, None, None));
+}
+
+#[test]
 fn a_file_whose_declarations_moved_to_another_has_lost_nothing() {
     let members = members(2);
     let (web, db) = (service("web", ""), service("db", ""));
