@@ -26,7 +26,7 @@ pub const OUTPUT_LIMIT: usize = super::yaml::FILE_LIMIT;
 /// How much of the end of its error output is shown.
 const STDERR_TAIL: usize = 2 << 10;
 /// How much of its beginning is looked at.
-const STDERR_HEAD: usize = 512;
+const STDERR_HEAD: usize = 4 << 10;
 /// Nothing listens there: a request that would leave the site is refused at once.
 const NO_PROXY_THERE: &str = "http://127.0.0.1:1";
 
