@@ -133,8 +133,12 @@ pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
 #[cfg(feature = "kubernetes")]
 async fn kubernetes(args: AgentArgs, teller: &Teller, stops: &mut Stops) -> Result<Exit, AgentError> {
     use crate::config::Announces;
+    use crate::footprint::IN_FLIGHT;
     use crate::lead::{self, Elector};
-    let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), Options::default()).await?;
+    // What is held by the site is not read yet; whoever asks before that keeps to the site's own word.
+    let in_flight = args.in_flight.unwrap_or(IN_FLIGHT);
+    let options = Options { in_flight, per_second: args.qps, ..Options::default() };
+    let target = connect(args.kubeconfig.as_deref(), args.accounts.as_deref(), options).await?;
     info!(api = target.url(), "Kubernetes");
     let board = (args.announce == Announces::On).then(|| target.announcements());
     let Some(lease) = args.leader_elect.clone() else {

@@ -166,6 +166,12 @@ mod tests {
     use farshore_shared::wire::{FailedRevision, Footprint, ObjectFailure, ServiceState, ServiceStatus};
     use std::sync::Arc;
 
+    fn footprint() -> InForce {
+        let fleet = Footprint { qps: Some(50), ..Footprint::default() };
+        let site = Footprint { sweep_seconds: Some(1800), ..Footprint::default() };
+        InForce::of(&site, Said { fleet, ..Said::default() }, std::time::Duration::from_secs(60))
+    }
+
     #[test]
     fn a_person_sees_what_is_applied_what_is_wrong_and_what_to_do() {
         let now = 1_800_000_100;
@@ -190,13 +196,10 @@ mod tests {
             drift: vec![drift],
             ..snapshot().services[0].clone()
         };
-        let fleet = Footprint { qps: Some(50), ..Footprint::default() };
-        let said = Said { fleet, ..Said::default() };
-        let site = Footprint { sweep_seconds: Some(1800), ..Footprint::default() };
         let snapshot = Snapshot {
             services: vec![web],
             alarms: vec!["the clock is wrong".into()],
-            footprint: Some(InForce::of(&site, said, std::time::Duration::from_secs(60))),
+            footprint: Some(footprint()),
             ..snapshot()
         };
         let mut contact = Contact { last: Some(now - 10_000), silent: None };

@@ -94,7 +94,7 @@ impl Flow {
         {
             let mut room = self.shared.room();
             if (room.most - most).abs() > 0.5 {
-                // A server that has not been asked for more may bear what was found before.
+                // Where the server has set the limit it stays; where only our bound did, it may bear more.
                 room.limit = if room.limit < room.most {
                     room.limit.min(most)
                 } else {
