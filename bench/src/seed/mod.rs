@@ -156,7 +156,7 @@ impl Fleet {
             let group = published.table.0.get(&roster.group);
             let group = group.ok_or_else(|| BenchError::Wrong(format!("{name}'s group has no body")))?;
             self.groups[n] = GroupAt { id: roster.group, sequence: group.sequence, digest: group.digest };
-            self.founders.push(reference(&roster, Digest::of(&bytes)));
+            self.founders.push(RosterRef::of(&roster, Digest::of(&bytes), &roster.labels));
             self.sequence = self.sequence.max(roster.sequence);
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Fleet {
         let roster = self.founders.get(n).cloned().unwrap_or_else(|| {
             let roster = self.roster(n);
             let digest = self.roster_digest(n);
-            reference(&roster, digest)
+            RosterRef::of(&roster, digest, &roster.labels)
         });
         Entry {
             cluster,
@@ -334,20 +334,6 @@ fn key(n: usize) -> SigningKey {
     let seed = Digest::of(format!("farshore bench key {n}").as_bytes());
     let text = format!("farshore-ed25519 {seed}\n");
     SigningKey::from_seed(Secret::from_file(&text, "ed25519").expect("a digest is 64 hexadecimal digits"))
-}
-
-fn reference(roster: &Roster, digest: Digest) -> RosterRef {
-    RosterRef {
-        group: roster.group,
-        floor: roster.floor,
-        epoch: roster.epoch,
-        sequence: roster.sequence,
-        digest,
-        expires: roster.expires,
-        labels: None,
-        tombstones: roster.tombstones.clone(),
-        footprint: Default::default(),
-    }
 }
 
 async fn put(

@@ -189,17 +189,8 @@ impl Roll {
             return Ok(None);
         };
         let roster = self.document::<Roster>(record::roster(&cluster), director).await?;
-        let roster = roster.filter(|(found, _)| found.cluster == cluster).map(|(roster, digest)| RosterRef {
-            group: roster.group,
-            floor: roster.floor,
-            epoch: roster.epoch,
-            sequence: roster.sequence,
-            digest,
-            expires: roster.expires,
-            labels: (roster.labels != registration.labels).then_some(roster.labels),
-            tombstones: roster.tombstones,
-            footprint: roster.footprint,
-        });
+        let roster = roster.filter(|(found, _)| found.cluster == cluster);
+        let roster = roster.map(|(roster, digest)| RosterRef::of(&roster, digest, &registration.labels));
         let Registration { epoch, sequence, key, labels, .. } = registration;
         Ok(Some(Entry { cluster, epoch, sequence, key: Some(key), labels, roster }))
     }
