@@ -3,7 +3,7 @@
 //! Whoever may write to the state folder may make and remove them, also while an agent has the folder, and with
 //! nothing but a shell: `echo 2h tills are counted > STATE/controls/hold`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -149,14 +149,7 @@ pub fn set(
     reason: &str,
 ) -> Result<(), StoreError> {
     let dir = folder(state);
-    if !dir.is_dir() {
-        fs::create_dir_all(&dir).map_err(|source| StoreError::Io {
-            action: "making a folder",
-            path: dir.clone(),
-            source,
-        })?;
-        files::sync_folder(state)?;
-    }
+    files::make_folder(&dir)?;
     let path = dir.join(control.file());
     files::write(&path, write(until, reason).as_bytes())?;
     owned_as(state, &dir)?;
@@ -194,6 +187,7 @@ pub fn clear(state: &Path, control: &Control) -> Result<Option<Stop>, StoreError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name")

@@ -36,6 +36,11 @@ pub fn write_all(dir: &Path, files: &[(PathBuf, Vec<u8>)]) -> Result<(), StoreEr
 
 /// Writes a file under its temporary name, so that it survives a power cut there.
 fn stage(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    put(path, bytes, File::sync_all)
+}
+
+/// Writes a file under its temporary name; `then` says what else it takes for that to be done.
+fn put(path: &Path, bytes: &[u8], then: fn(&File) -> io::Result<()>) -> Result<(), StoreError> {
     let temporary = temporary(path);
     let written = OpenOptions::new()
         .write(true)
@@ -43,7 +48,7 @@ fn stage(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         .truncate(true)
         .mode(0o600)
         .open(&temporary)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| then(&file)));
     written.map_err(|source| {
         // What was half written is of no use; if even this fails, the next write truncates it.
         drop(fs::remove_file(&temporary));
@@ -85,6 +90,22 @@ pub fn sync_folder(dir: &Path) -> Result<(), StoreError> {
         path: dir.to_owned(),
         source,
     })
+}
+
+/// Makes a folder, and those above it, unless it is there; after a power cut it is still there.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn make_folder(dir: &Path) -> Result<(), StoreError> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(dir).map_err(|source| StoreError::Io {
+        action: "making a folder",
+        path: dir.to_owned(),
+        source,
+    })?;
+    sync_folder(dir.parent().unwrap_or(dir))
 }
 
 /// Reads a file of at most `limit` bytes; nothing where there is none.
@@ -146,16 +167,8 @@ pub fn list(dir: &Path) -> Result<Vec<String>, StoreError> {
 /// # Errors
 /// [`StoreError::Io`].
 pub fn save_lightly<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
-    let temporary = temporary(path);
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)
-        .and_then(|mut file| file.write_all(&encode(value)))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|source| StoreError::Io { action: "writing a file", path: path.to_owned(), source })
+    put(path, &encode(value), |_| Ok(()))?;
+    rename(&temporary(path), path)
 }
 
 /// Writes a value as JSON below a line with its checksum: `sha256 <64 hexadecimal digits>`.

@@ -149,9 +149,7 @@ impl Store {
         if inventory.items.len() <= WHOLE_LIMIT && !dir.is_dir() {
             return files::save(&whole, inventory);
         }
-        if !dir.is_dir() {
-            make_folder(&dir)?;
-        }
+        files::make_folder(&dir)?;
         write_shards(&dir, inventory)?;
         files::remove(&whole)
     }
@@ -216,12 +214,6 @@ fn write_shards(dir: &Path, inventory: &Inventory) -> Result<(), StoreError> {
         return Ok(());
     }
     files::write(&path, &head)
-}
-
-fn make_folder(dir: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Io { action: "making a folder", path: dir.to_owned(), source };
-    fs::create_dir(dir).map_err(failed)?;
-    dir.parent().map_or(Ok(()), files::sync_folder)
 }
 
 /// Takes a folder away in one step; what is left to do after that is done at the next start.

@@ -79,7 +79,7 @@ impl Renders {
     /// [`StoreError::Io`], such as a full disk; then there is none.
     pub fn save(&self, service: &Name, made: Made, manifests: &[Manifest]) -> Result<(), StoreError> {
         let path = self.path(service);
-        self.make_folder()?;
+        files::make_folder(&self.dir)?;
         let temporary = self.dir.join(format!(".{service}.new"));
         let written = write(&temporary, made, manifests);
         if let Err(source) = written {
@@ -134,14 +134,6 @@ impl Renders {
 
     fn path(&self, service: &Name) -> PathBuf {
         self.dir.join(service.as_str())
-    }
-
-    fn make_folder(&self) -> Result<(), StoreError> {
-        match std::fs::create_dir(&self.dir) {
-            Ok(()) => files::sync_folder(self.dir.parent().unwrap_or(&self.dir)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(source) => Err(StoreError::Io { action: "making a folder", path: self.dir.clone(), source }),
-        }
     }
 }
 

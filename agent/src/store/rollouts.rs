@@ -4,7 +4,6 @@
 //! has the folder, and nothing else is needed for it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use farshore_shared::exit::chain;
@@ -45,7 +44,7 @@ impl Store {
     /// [`StoreError::Io`].
     pub fn save_rollout(&self, service: &Name, record: &Record) -> Result<(), StoreError> {
         let dir = self.rollouts_dir();
-        make(&dir)?;
+        files::make_folder(&dir)?;
         files::save(&dir.join(format!("{service}.json")), record)
     }
 
@@ -90,7 +89,7 @@ pub fn ask_retry(dir: &Path, service: &Name) -> Result<(), StoreError> {
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(StoreError::Io { action: "finding a state folder", path: dir.to_owned(), source });
     }
-    make(&asks(dir))?;
+    files::make_folder(&asks(dir))?;
     files::write(&asks(dir).join(format!("{RETRY}{service}")), b"")
 }
 
@@ -98,21 +97,11 @@ fn asks(dir: &Path) -> PathBuf {
     dir.join("asks")
 }
 
-fn make(dir: &Path) -> Result<(), StoreError> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(dir).map_err(|source| StoreError::Io {
-        action: "making a folder",
-        path: dir.to_owned(),
-        source,
-    })?;
-    files::sync_folder(dir.parent().unwrap_or(dir))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use farshore_shared::digest::Digest;
 
     fn name(text: &str) -> Name {

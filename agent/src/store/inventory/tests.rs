@@ -142,7 +142,7 @@ fn of_a_whole_file_and_shards_the_newer_counts_and_what_it_lists_stays_listed() 
 
     // The power went before the head was written: what was listed then is listed.
     let dir = store.shards(&web());
-    make_folder(&dir).expect("made");
+    files::make_folder(&dir).expect("made");
     write_shards(&dir, &new).expect("written");
     let head = fs::read(dir.join(HEAD)).expect("there");
     fs::remove_file(dir.join(HEAD)).expect("removed");
