@@ -109,7 +109,7 @@ impl AgentError {
 /// [`AgentError`], whose [`AgentError::exit`] says how the program ends.
 pub async fn run(args: AgentArgs) -> Result<Exit, AgentError> {
     // A folder that cannot be read is told of by whoever opens it.
-    let contact = keeper::read(&args.state).map(|(_, contact)| contact).unwrap_or_default();
+    let contact = keeper::contact(&args.state).unwrap_or_default();
     let teller = Teller::new(about(&args), contact);
     // From here on: a signal that comes while something is waited for is heard after it.
     let mut stops = Stops::open()?;

@@ -20,12 +20,12 @@ pub(super) fn beside<B: Board>(
     teller: &Teller,
     shared: Arc<Shared>,
 ) -> Result<JoinSet<()>, StoreError> {
-    let (before, _) = keeper::read(&args.state)?;
     let mut beside = JoinSet::new();
     beside.spawn(watcher::watch(args.state.clone(), args.windows(), shared));
     beside.spawn(keeper::keep(args.state.clone(), teller.listener()));
     if let Some(board) = board {
-        beside.spawn(Announcer::new(board, args.name.clone(), before.good()).run(teller.listener()));
+        let before = keeper::snapshot(&args.state)?.good();
+        beside.spawn(Announcer::new(board, args.name.clone(), before).run(teller.listener()));
     }
     Ok(beside)
 }

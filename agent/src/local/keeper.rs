@@ -1,6 +1,5 @@
 //! The task that writes what the agent knows to the state folder, when it changed and not too often.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,13 +56,7 @@ pub async fn keep(state: PathBuf, mut known: watch::Receiver<Known>) {
 /// checksum shows: nothing depends on it.
 fn write(state: &Path, before: &Known, now: &Known) -> Result<(), StoreError> {
     let dir = folder(state);
-    if !dir.is_dir() {
-        fs::create_dir_all(&dir).map_err(|source| StoreError::Io {
-            action: "making a folder",
-            path: dir.clone(),
-            source,
-        })?;
-    }
+    files::make_folder(&dir)?;
     if let Some(snapshot) = &now.snapshot
         && before.snapshot.as_ref().is_none_or(|before| differs(before, snapshot))
     {
@@ -80,20 +73,27 @@ fn differs(before: &Snapshot, now: &Snapshot) -> bool {
     later != *now
 }
 
-/// What was written last.
+/// What the last pass had found, as it was written last.
 ///
 /// # Errors
 /// [`StoreError::Io`].
-pub fn read(state: &Path) -> Result<(Found<Snapshot>, Contact), StoreError> {
-    let dir = folder(state);
-    let snapshot = files::load(&dir.join("status.json"), SNAPSHOT_LIMIT)?;
-    let contact = files::load(&dir.join("contact.json"), CONTACT_LIMIT)?.good().unwrap_or_default();
-    Ok((snapshot, contact))
+pub fn snapshot(state: &Path) -> Result<Found<Snapshot>, StoreError> {
+    files::load(&folder(state).join("status.json"), SNAPSHOT_LIMIT)
+}
+
+/// When the hub was heard, as it was written last.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn contact(state: &Path) -> Result<Contact, StoreError> {
+    Ok(files::load(&folder(state).join("contact.json"), CONTACT_LIMIT)?.good().unwrap_or_default())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::fs;
+
     use farshore_shared::wire::{ServiceState, ServiceStatus};
 
     pub(crate) fn snapshot() -> Snapshot {
@@ -127,8 +127,8 @@ pub(crate) mod tests {
             standby: false,
         };
         write(temp.path(), &Known::default(), &known).expect("written");
-        let read_back = read(temp.path()).expect("readable");
-        assert_eq!(read_back, (Found::Good(snapshot()), known.contact.clone()));
+        assert_eq!(super::snapshot(temp.path()).expect("readable"), Found::Good(snapshot()));
+        assert_eq!(contact(temp.path()).expect("readable"), known.contact);
         let path = folder(temp.path()).join("status.json");
         fs::remove_file(&path).expect("removed");
         let later = Snapshot { at: 1_900_000_000, ..snapshot() };
@@ -143,7 +143,7 @@ pub(crate) mod tests {
         fs::create_dir(folder(temp.path())).expect("made");
         fs::write(folder(temp.path()).join("status.json"), "{").expect("written");
         fs::write(folder(temp.path()).join("contact.json"), "{").expect("written");
-        let (found, contact) = read(temp.path()).expect("readable");
-        assert!(matches!(found, Found::Corrupt(_)) && contact == Contact::default());
+        let (found, contact) = (super::snapshot(temp.path()), contact(temp.path()).expect("readable"));
+        assert!(matches!(found, Ok(Found::Corrupt(_))) && contact == Contact::default());
     }
 }

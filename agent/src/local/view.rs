@@ -101,7 +101,7 @@ pub struct ServiceView {
 pub fn of_folder(state: &Path) -> Result<View, StoreError> {
     let store = Store::peek(state)?;
     let running = Store::is_in_use(state);
-    let (found, contact) = keeper::read(state)?;
+    let (found, contact) = (keeper::snapshot(state)?, keeper::contact(state)?);
     let (snapshot, doubt) = match found {
         Found::Good(snapshot) => (Some(snapshot), None),
         Found::Absent => (None, Some("no agent has told yet how its services are".to_owned())),
