@@ -82,6 +82,16 @@ enum Found {
     Other(&'static str),
 }
 
+/// Where an object goes, and what is there.
+struct Place {
+    path: PathBuf,
+    /// What its record has to say.
+    record: Record,
+    /// What it says.
+    recorded: Recorded,
+    found: Found,
+}
+
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -178,14 +188,7 @@ impl Folder {
     /// Writes a marked manifest to its file.
     pub(super) fn put(&self, owner: &Owner, manifest: &Manifest) -> Result<Applied, FileError> {
         let name = file_name(&manifest.key);
-        let path = self.file(&name);
-        let record = Record {
-            cluster: owner.cluster.clone(),
-            service: owner.service.clone(),
-            key: manifest.key.clone(),
-        };
-        let (recorded, found) = (self.recorded(&name)?, find(&path)?);
-        may_write(&recorded, &record, &found, owner, &path)?;
+        let Place { path, record, recorded, found } = self.place(owner, &manifest.key, &name)?;
         let bytes = yaml::write(&manifest.body).into_bytes();
         if bytes.len() as u64 >= READ_LIMIT {
             return Err(FileError::refused(format!("object is too large ({} bytes)", bytes.len())));
@@ -233,17 +236,19 @@ impl Folder {
         owner: &Owner,
         manifest: &Manifest,
     ) -> Result<Option<serde_json::Value>, FileError> {
-        let name = file_name(&manifest.key);
-        let path = self.file(&name);
-        let record = Record {
-            cluster: owner.cluster.clone(),
-            service: owner.service.clone(),
-            key: manifest.key.clone(),
-        };
-        let found = find(&path)?;
-        may_write(&self.recorded(&name)?, &record, &found, owner, &path)?;
-        let Found::File(bytes) = found else { return Ok(None) };
+        let place = self.place(owner, &manifest.key, &file_name(&manifest.key))?;
+        let Found::File(bytes) = place.found else { return Ok(None) };
         Ok(yaml::read(&bytes).pop().and_then(|(_, body)| body.ok()))
+    }
+
+    /// The place of an object that may be written there.
+    fn place(&self, owner: &Owner, key: &ObjectKey, name: &str) -> Result<Place, FileError> {
+        let path = self.file(name);
+        let record =
+            Record { cluster: owner.cluster.clone(), service: owner.service.clone(), key: key.clone() };
+        let (recorded, found) = (self.recorded(name)?, find(&path)?);
+        may_write(&recorded, &record, &found, owner, &path)?;
+        Ok(Place { path, record, recorded, found })
     }
 
     fn recorded(&self, name: &str) -> Result<Recorded, FileError> {
