@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use farshore_chaos::kit::{Kubernetes, Process, program, wait_for};
+use farshore_chaos::kit::{ApiRequest, AuditMark, Kubernetes, Process, program, wait_for};
 use farshore_chaos::world::{Site, Target, World, declare};
 use farshore_shared::wire::ServiceState;
 use serde_json::Value;
@@ -117,6 +117,17 @@ impl Cluster {
     /// The process id of the agent.
     pub(crate) fn agent(&mut self) -> u32 {
         self.site.process().id()
+    }
+
+    /// What the agent has asked the API for since then.
+    ///
+    /// # Errors
+    /// When the API's audit log cannot be read.
+    pub(crate) fn asked(&self, mark: AuditMark) -> Result<Vec<ApiRequest>, BenchError> {
+        let mut requests = self.kubernetes.audit_reads_since(mark)?;
+        requests.extend(self.kubernetes.audit_writes_since(mark)?);
+        requests.retain(|request| request.user_agent.starts_with("farshore-agent/"));
+        Ok(requests)
     }
 
     /// Where the API listens, as `HOST:PORT`.

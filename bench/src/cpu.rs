@@ -29,16 +29,6 @@ pub(crate) fn own() -> Result<f64, BenchError> {
     own_seconds(std::process::id())
 }
 
-/// Bytes of memory that a process has resident.
-///
-/// # Errors
-/// When there is no such process.
-pub(crate) fn resident(id: u32) -> Result<u64, BenchError> {
-    let text = read(&format!("/proc/{id}/status"))?;
-    let kilobytes = text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    Ok(kilobytes.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) << 10)
-}
-
 /// The memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {

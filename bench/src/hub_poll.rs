@@ -123,7 +123,7 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
             let measured = compare(options, road, (&hub, &theirs(&nginx, road)), &callers).await?;
             ratio.get_or_insert(measured);
         }
-        let megabytes = cpu::resident(running.id())? >> 20;
+        let megabytes = cpu::memory(running.id())?.resident >> 20;
         println!("the hub has {megabytes} MiB resident");
     }
     let (ours, theirs) = ratio.expect("the first road was measured");

@@ -55,9 +55,7 @@ pub(crate) async fn run(options: &Options) -> Result<Ratio, BenchError> {
     let hours = began.elapsed().as_secs_f64() / 3600.0;
     let after = (bytes(&ours), bytes(&theirs), cpu::seconds(agent)?, cpu::seconds(kubectl.id())?);
     kubectl.kill()?;
-    let mut requests = cluster.kubernetes.audit_reads_since(mark)?;
-    requests.extend(cluster.kubernetes.audit_writes_since(mark)?);
-    requests.retain(|request| request.user_agent.starts_with("farshore-agent/"));
+    let requests = cluster.asked(mark)?;
     let mut verbs: BTreeMap<&str, u64> = BTreeMap::new();
     for request in &requests {
         *verbs.entry(&request.verb).or_default() += 1;

@@ -15,7 +15,7 @@ mod objects;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use farshore_chaos::kit::{ApiRequest, AuditMark, Finished, Kubernetes, Process, program, wait_for};
+use farshore_chaos::kit::{Finished, Kubernetes, Process, program, wait_for};
 use farshore_chaos::world::World;
 use futures::future::try_join_all;
 use tempfile::TempDir;
@@ -187,7 +187,7 @@ impl Bench {
         let mut mark = self.cluster.kubernetes.audit_mark()?;
         loop {
             tokio::time::sleep(Duration::from_secs(3)).await;
-            if asked(&self.cluster.kubernetes, mark)?.is_empty() {
+            if self.cluster.asked(mark)?.is_empty() {
                 break;
             }
             mark = self.cluster.kubernetes.audit_mark()?;
@@ -196,7 +196,7 @@ impl Bench {
         let revision = self.cluster.world.commit(&[(file, content)])?;
         self.cluster.until_revision(&revision, WITHIN).await?;
         let took = began.elapsed().as_secs_f64();
-        let asked = asked(&self.cluster.kubernetes, mark)?;
+        let asked = self.cluster.asked(mark)?;
         println!(
             "  {what}: the agent sent {} requests, reported {took:.3} s after the commit: {}",
             asked.len(),
@@ -285,14 +285,6 @@ async fn until_tried(cluster: &Cluster) -> Result<(), BenchError> {
     })
     .await?;
     Ok(())
-}
-
-/// What an agent asked for since then.
-fn asked(kubernetes: &Kubernetes, mark: AuditMark) -> Result<Vec<ApiRequest>, BenchError> {
-    let mut requests = kubernetes.audit_reads_since(mark)?;
-    requests.extend(kubernetes.audit_writes_since(mark)?);
-    requests.retain(|request| request.user_agent.starts_with("farshore-agent/"));
-    Ok(requests)
 }
 
 fn ended(finished: &Finished) -> Result<(), BenchError> {

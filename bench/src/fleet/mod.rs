@@ -309,8 +309,8 @@ fn tell(
         hubs / seconds
     );
     for (number, running) in side.running.iter().enumerate() {
-        let memory = running.as_ref().and_then(|running| cpu::resident(running.id()).ok());
-        println!("replica {number}: {} MiB resident", memory.unwrap_or(0) >> 20);
+        let memory = running.as_ref().and_then(|running| cpu::memory(running.id()).ok());
+        println!("replica {number}: {} MiB resident", memory.map_or(0, |memory| memory.resident) >> 20);
     }
     println!(
         "late polls (over {} ms): {}; without an answer: {unanswered}; connections that broke: {}",
