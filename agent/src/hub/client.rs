@@ -1,5 +1,7 @@
 //! The requests of wire version 1, as a site sends them.
 
+mod exchange;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,22 +10,21 @@ use farshore_shared::compress;
 use farshore_shared::digest::Digest;
 use farshore_shared::dsse::Envelope;
 use farshore_shared::wire::{
-    self, BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, HOLDS_HEADER, PASS_HEADER,
-    POLL_AFTER_HEADER, Problem, REDIRECT_HEADER, ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER, WAKE_SECONDS, Woken,
+    BEHIND_HEADER, DESIRED_LIMIT, EnrollRequest, Enrolled, HOLDS_HEADER, POLL_AFTER_HEADER, REDIRECT_HEADER,
+    ROOT_LIMIT, SMALL_LIMIT, TAG_HEADER, WAKE_SECONDS, Woken,
 };
-use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE, RETRY_AFTER,
-};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RANGE, RETRY_AFTER};
 use http::request::Builder;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use rustls::ClientConfig;
-use serde::de::DeserializeOwned;
 use tracing::debug;
 
+use super::answer::{
+    DesiredAnswer, EnrollAnswer, Heard, Piece, WakeAnswer, extent, is_content, is_json, seconds, text,
+};
 use super::body::Body;
-use super::caller::{Caller, Dated, Passes};
+use super::caller::{Caller, Passes};
 use super::connection::{Connection, Counter, Traffic};
 use super::elsewhere::{self, Elsewhere};
 use super::{HubError, HubUrl, Trust};
@@ -33,76 +34,6 @@ const ZSTD: HeaderValue = HeaderValue::from_static("zstd");
 /// The most bytes of a problem's text.
 const PROBLEM_LIMIT: usize = 16 << 10;
 const NO_RANGE: &str = "its Content-Range cannot be read";
-
-/// An answer, and when the hub wants to hear from this site again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard<T> {
-    /// The answer.
-    pub answer: T,
-    /// The hub's wish for the next poll. To be clamped and spread by the caller.
-    pub poll_after: Option<Duration>,
-}
-
-/// The answer to `GET /v1/desired`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DesiredAnswer {
-    /// Nothing newer.
-    NotModified {
-        /// Whether the hub sees less than this site holds.
-        behind: bool,
-    },
-    /// Documents to be verified.
-    Documents {
-        /// What changed.
-        desired: wire::Desired,
-        /// The tag of it all.
-        etag: Option<String>,
-    },
-}
-
-/// The answer to `GET /v1/wake`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WakeAnswer {
-    /// There is something newer: poll within this window. To be clamped and shared out by the caller.
-    Newer {
-        /// The window.
-        window: Duration,
-    },
-    /// The time is over, and there is nothing newer.
-    Nothing,
-    /// This hub cannot hold requests.
-    Never,
-}
-
-/// The answer to `POST /v1/enroll`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EnrollAnswer {
-    /// The publisher has not signed yet.
-    Pending {
-        /// When to ask again.
-        retry_after: Option<Duration>,
-    },
-    /// Documents to be verified.
-    Enrolled(Box<Enrolled>),
-    /// The token is not good for this: asking again does not help.
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// Why.
-        problem: String,
-    },
-}
-
-/// Bytes of an artifact, from `start` on.
-#[must_use = "an artifact has to be read"]
-pub struct Piece {
-    /// Where they begin: 0 when the server ignored the wish for less.
-    pub start: u64,
-    /// How many the whole artifact has, where the server says so.
-    pub total: Option<u64>,
-    /// The bytes, not verified.
-    pub body: Body,
-}
 
 /// Calls one hub.
 pub struct HubClient {
@@ -351,128 +282,6 @@ impl HubClient {
         let response = self.successful(response).await?;
         self.json_bytes(response, "an answer", limit).await
     }
-
-    /// Sends, once more on a new connection when the kept one had died, and once more with a new
-    /// pass when the hub's clock shows that the old one was dated wrongly. Every request of wire
-    /// version 1 may be repeated.
-    async fn send(
-        &mut self,
-        request: Builder,
-        body: Bytes,
-        auth: Auth,
-    ) -> Result<Response<Incoming>, HubError> {
-        let request =
-            request.body(Full::new(body)).map_err(|source| HubError::Setup { source: source.into() })?;
-        let response = self.send_once(&request, auth).await?;
-        let dated = match &mut self.passes {
-            Some(passes) => passes.learn(response.headers()),
-            None => Dated::Well,
-        };
-        if response.status() == StatusCode::UNAUTHORIZED && dated == Dated::Wrongly {
-            return self.send_once(&request, auth).await;
-        }
-        Ok(response)
-    }
-
-    async fn send_once(
-        &mut self,
-        request: &Request<Full<Bytes>>,
-        auth: Auth,
-    ) -> Result<Response<Incoming>, HubError> {
-        let mut request = request.clone();
-        if let (Auth::Pass, Some(passes)) = (auth, &mut self.passes) {
-            let pass = passes.current().parse().expect("a pass is letters, digits, dots and dashes");
-            request.headers_mut().insert(PASS_HEADER, pass);
-        }
-        if let Some(kept) = self.connection.as_mut().filter(|connection| connection.is_open()) {
-            let sent = kept.send(&self.hub, request.clone(), self.patience).await;
-            if sent.is_ok() || self.opens == Opens::No {
-                return sent;
-            }
-        }
-        if self.opens == Opens::No {
-            return Err(HubError::unreachable(&self.hub, "the connection has ended"));
-        }
-        let opening = Connection::open(&self.hub, self.tls.as_ref(), &self.counter, self.patience);
-        let connection = self.connection.insert(opening.await?);
-        let sent = connection.send(&self.hub, request, self.patience).await;
-        if sent.is_err() {
-            self.connection = None;
-        }
-        sent
-    }
-
-    fn body(&self, response: Response<Incoming>) -> Body {
-        let driver = self.connection.as_ref().expect("the answer came over it").driver();
-        Body::new(self.hub.clone(), response.into_body(), self.patience, driver)
-    }
-
-    fn stranger(&self, why: &str) -> HubError {
-        HubError::NotOurHub { hub: self.hub.to_string(), why: why.to_owned() }
-    }
-
-    /// Turns everything that is not a success into an error that says what it is.
-    async fn successful(&mut self, response: Response<Incoming>) -> Result<Response<Incoming>, HubError> {
-        let status = response.status();
-        if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Ok(response);
-        }
-        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            let retry_after = seconds(response.headers(), RETRY_AFTER.as_str());
-            return Err(HubError::Busy { status: status.as_u16(), retry_after });
-        }
-        if !(status.is_client_error() || status.is_server_error()) {
-            return Err(self.stranger(&format!("it answers with status {}", status.as_u16())));
-        }
-        if !is_json(response.headers()) {
-            // Proxies answer for a hub that is away.
-            return Err(if status.is_server_error() {
-                HubError::unreachable(
-                    &self.hub,
-                    format!("something before it answers with status {}", status.as_u16()),
-                )
-            } else {
-                self.stranger(&format!("it answers with status {} and no JSON", status.as_u16()))
-            });
-        }
-        let problem: Problem = self.json(response, "a problem", PROBLEM_LIMIT).await?;
-        Err(HubError::Refused { status: status.as_u16(), problem: problem.error })
-    }
-
-    async fn json<T: DeserializeOwned>(
-        &mut self,
-        response: Response<Incoming>,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<T, HubError> {
-        let bytes = self.json_bytes(response, what, limit).await?;
-        serde_json::from_slice(&bytes).map_err(|source| HubError::Unreadable { what, source: source.into() })
-    }
-
-    async fn json_bytes(
-        &mut self,
-        response: Response<Incoming>,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<Vec<u8>, HubError> {
-        if !is_json(response.headers()) {
-            return Err(self.stranger("it answers with something else than JSON"));
-        }
-        let encoding = text(response.headers(), CONTENT_ENCODING.as_str()).map(str::to_ascii_lowercase);
-        let read = self.body(response).collect(what, limit).await;
-        if read.is_err() {
-            // What is left of the body would stand before the next answer.
-            self.connection = None;
-        }
-        match encoding.as_deref() {
-            None | Some("identity") => read,
-            Some("zstd") => compress::unpack(&read?, limit).map_err(|e| match e {
-                compress::Error::TooLarge { limit } => HubError::TooLarge { what, limit },
-                compress::Error::Broken(_) => HubError::Unreadable { what, source: e.into() },
-            }),
-            Some(_) => Err(self.stranger("it compresses in a way that was not asked for")),
-        }
-    }
 }
 
 /// Whether an artifact may be fetched from where the hub says.
@@ -480,18 +289,6 @@ impl HubClient {
 enum Follows {
     Redirects,
     Nothing,
-}
-
-fn is_content(status: StatusCode) -> bool {
-    matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT)
-}
-
-/// Where the bytes of an answer begin, and how many there are in all.
-fn extent(response: &Response<Incoming>) -> Option<(u64, Option<u64>)> {
-    if response.status() == StatusCode::PARTIAL_CONTENT {
-        return content_range(response.headers());
-    }
-    Some((0, hyper::body::Body::size_hint(response.body()).exact()))
 }
 
 /// Whether a request needs a pass.
@@ -507,25 +304,4 @@ fn get(path: String) -> Builder {
 
 fn post(path: &str) -> Builder {
     Request::builder().method(Method::POST).uri(path)
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
-}
-
-fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
-    text(headers, name)?.trim().parse().ok().map(Duration::from_secs)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    text(headers, CONTENT_TYPE.as_str()).is_some_and(|kind| {
-        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
-    })
-}
-
-/// Start and total of `bytes 5-9/10` (RFC 9110, section 14.4).
-fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
-    let (range, total) = text(headers, CONTENT_RANGE.as_str())?.strip_prefix("bytes ")?.split_once('/')?;
-    let (start, _) = range.split_once('-')?;
-    Some((start.parse().ok()?, total.parse().ok()))
 }

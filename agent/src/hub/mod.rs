@@ -5,7 +5,8 @@
 //! - [`caller`]: the pass with which this site calls.
 //! - [`body`]: bodies, bounded in bytes and in time without progress.
 //! - `elsewhere`: where a hub sends a site for an artifact.
-//! - [`client`]: the requests of wire version 1.
+//! - [`client`]: the requests of wire version 1; how any of them goes out: `client/exchange.rs`.
+//! - `answer`: what a hub answers.
 //! - [`fetch`](mod@fetch): artifacts into the state folder, with resume.
 //!
 //! Nothing here verifies a document: see [`crate::verify`].
@@ -14,6 +15,7 @@ use std::error::Error;
 use std::time::Duration;
 
 pub mod address;
+mod answer;
 pub mod body;
 pub mod caller;
 pub mod client;
@@ -25,9 +27,10 @@ pub(crate) mod tests;
 pub mod tls;
 
 pub use address::HubUrl;
+pub use answer::{DesiredAnswer, EnrollAnswer, Heard, Piece, WakeAnswer};
 pub use body::Body;
 pub use caller::Caller;
-pub use client::{DesiredAnswer, EnrollAnswer, Heard, HubClient, Piece, WakeAnswer};
+pub use client::HubClient;
 pub use connection::Traffic;
 pub use fetch::{FetchError, fetch};
 pub use tls::Trust;
