@@ -29,6 +29,7 @@
 //! - [`target`]: where objects live.
 //! - [`drift`]: what others changed, and how it is put back.
 //! - [`reconcile`]: one pass over all services.
+//! - [`moment`]: the site's clock beside one that nobody sets; [`date`]: what the clock of somebody else shows.
 //! - [`report`]: what a site says of itself; [`announce`]: what its cluster is told.
 //! - [`controls`]: what somebody at the site has stopped; [`local`] and [`page`]: what is shown there; [`command`]: what is asked there.
 //!
@@ -45,6 +46,7 @@ pub mod command;
 pub mod config;
 pub mod controls;
 pub mod courier;
+pub mod date;
 pub mod decide;
 pub mod difference;
 pub mod drift;
@@ -55,6 +57,7 @@ pub mod hub;
 pub mod identity;
 pub mod lead;
 pub mod local;
+pub mod moment;
 pub mod object;
 pub mod page;
 pub mod plan;

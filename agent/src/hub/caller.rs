@@ -8,6 +8,7 @@ use farshore_shared::pass;
 use farshore_shared::wire::UnixSeconds;
 use http::HeaderMap;
 
+use crate::date;
 use crate::store::Keys;
 
 /// How far a pass may be dated off before it is made anew, in seconds.
@@ -61,7 +62,7 @@ impl Passes {
 
     /// Learns the hub's clock from an answer. Tells whether the last pass was dated wrongly.
     pub(super) fn learn(&mut self, headers: &HeaderMap) -> Dated {
-        let Some(there) = date(headers) else { return Dated::Well };
+        let Some(there) = date::of(headers) else { return Dated::Well };
         let here = clock::now();
         let far = self.hub_time(here).abs_diff(there) > TOLERANCE;
         if far {
@@ -77,15 +78,6 @@ impl Passes {
 pub(super) enum Dated {
     Well,
     Wrongly,
-}
-
-/// The `Date` of an answer (RFC 9110, section 6.6.1).
-pub(super) fn date(headers: &HeaderMap) -> Option<UnixSeconds> {
-    let text = headers.get(http::header::DATE)?.to_str().ok()?;
-    // RFC 9110 writes the zone as a name that means UTC; RFC 2822, which is parsed here, as a number.
-    let text = format!("{} +0000", text.strip_suffix("GMT")?.trim_end());
-    let time = jiff::fmt::rfc2822::parse(&text).ok()?;
-    u64::try_from(time.timestamp().as_second()).ok()
 }
 
 #[cfg(test)]
@@ -108,13 +100,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(http::header::DATE, text.parse().expect("a header"));
         headers
-    }
-
-    #[test]
-    fn a_date_is_read_as_rfc_9110_writes_it() {
-        assert_eq!(date(&dated("Sun, 06 Nov 1994 08:49:37 GMT")), Some(784_111_777));
-        assert_eq!(date(&dated("yesterday")), None);
-        assert_eq!(date(&HeaderMap::new()), None);
     }
 
     #[test]

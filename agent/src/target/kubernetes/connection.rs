@@ -1,28 +1,31 @@
 //! The way to the API: every request is bounded in time and every answer in bytes.
 
+mod refusal;
 mod stream;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use farshore_shared::names::Name;
 use farshore_shared::retry::Schedule;
+use farshore_shared::wire::UnixSeconds;
+use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
 use kube::client::Body;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::core::Status;
-use kube::core::response::StatusDetails;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::fault::Fault;
 use super::flow::{Flow, Place};
 use crate::accounts::Account;
+use crate::date;
+use refusal::refusal;
 
 /// The largest answer, in bytes: a page of 500 objects' metadata stays far below it.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
@@ -220,6 +223,8 @@ pub(super) struct Connection {
     service: Option<Arc<Name>>,
     /// Whom the kubeconfig impersonates.
     impersonates: Option<Arc<str>>,
+    /// When the API answered last, by its own clock; 0 before the first answer.
+    answered: Arc<AtomicU64>,
 }
 
 impl Connection {
@@ -242,7 +247,8 @@ impl Connection {
         let streaming = Client::try_from(patient).map_err(unusable)?;
         let client = Client::try_from(config).map_err(unusable)?;
         let flow = Flow::new(options.in_flight, options.per_second);
-        Ok(Self { client, streaming, url, options, flow, account: None, service: None, impersonates })
+        let (account, service, answered) = Default::default();
+        Ok(Self { client, streaming, url, options, flow, account, service, impersonates, answered })
     }
 
     /// The same connections, for requests in the name of an account.
@@ -253,6 +259,11 @@ impl Connection {
     /// The same connections, for requests on behalf of a service: its writes leave places to others.
     pub(super) fn of_service(&self, service: &Name) -> Self {
         Self { service: Some(Arc::new(service.clone())), ..self.clone() }
+    }
+
+    /// When the API answered last, by the clock by which it dates its objects: ours may be another.
+    pub(super) fn answered(&self) -> Option<UnixSeconds> {
+        Some(self.answered.load(Ordering::Relaxed)).filter(|answered| *answered > 0)
     }
 
     /// Whether requests are sent in the name of an account.
@@ -357,6 +368,9 @@ impl Connection {
             .map_err(|error| Fault::Silent(Box::new(kube::Error::HttpError(error))))?;
         let response = client.send(request).await.map_err(|error| Fault::Silent(Box::new(error)))?;
         let (head, body) = response.into_parts();
+        if let Some(date) = date::of(&head.headers) {
+            self.answered.store(date, Ordering::Relaxed);
+        }
         if head.status.is_success() {
             return Ok(body);
         }
@@ -364,28 +378,6 @@ impl Connection {
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         Err(Fault::Refused(Box::new(refusal(head.status, after, &body))))
     }
-}
-
-/// What the API said. Proxies and its own load shedding answer in plain text.
-fn refusal(code: StatusCode, retry_after_seconds: Option<u32>, body: &[u8]) -> Status {
-    let mut status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_: serde_json::Error| {
-        let text = String::from_utf8_lossy(body);
-        let text = if text.trim().is_empty() { code.to_string() } else { text.trim().to_owned() };
-        Status::failure(&text, "")
-    });
-    status.code = code.as_u16();
-    if let Some(retry_after_seconds) = retry_after_seconds {
-        let details = status.details.get_or_insert_with(|| StatusDetails {
-            name: String::new(),
-            group: String::new(),
-            kind: String::new(),
-            uid: String::new(),
-            causes: vec![],
-            retry_after_seconds,
-        });
-        details.retry_after_seconds = retry_after_seconds;
-    }
-    status
 }
 
 async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
@@ -412,15 +404,6 @@ mod tests {
     use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
-
-    #[test]
-    fn a_refusal_in_plain_text_keeps_its_words_and_its_delay() {
-        let status = refusal(StatusCode::TOO_MANY_REQUESTS, Some(2), b"Too many requests\n");
-        assert_eq!((status.code, status.message.as_str()), (429, "Too many requests"));
-        assert_eq!(status.details.map(|details| details.retry_after_seconds), Some(2));
-        let empty = refusal(StatusCode::SERVICE_UNAVAILABLE, None, b"");
-        assert_eq!(empty.message, "503 Service Unavailable");
-    }
 
     /// An API that gives these answers, one per connection, and the connection to it.
     async fn misbehaving(

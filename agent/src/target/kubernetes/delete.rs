@@ -1,5 +1,6 @@
 //! Deletion of one object: only in the life of the name that was listed, and only with our marks on it.
 
+use farshore_shared::wire::UnixSeconds;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -40,15 +41,18 @@ pub(super) async fn delete(
         return Ok(Deleted::Kept);
     }
     if live.deletion_timestamp.is_some() {
-        return going(&live, Timestamp::now());
+        return going(&live, connection.answered());
     }
     remove(connection, &resource, item, &live.uid).await
 }
 
-/// A deletion that does not end is told, with who has to let go.
-fn going(live: &Metadata, now: Timestamp) -> Result<Deleted, Complaint> {
+/// A deletion that does not end is told, with who has to let go. Both times are by the API's clock: the site's may be
+/// years off.
+fn going(live: &Metadata, now: Option<UnixSeconds>) -> Result<Deleted, Complaint> {
     let asked = live.deletion_timestamp.as_deref().and_then(|asked| asked.parse::<Timestamp>().ok());
-    let since = asked.map(|asked| now.duration_since(asked)).filter(|since| *since > PATIENCE);
+    let now = now.and_then(|now| Timestamp::from_second(i64::try_from(now).ok()?).ok());
+    let since =
+        asked.zip(now).map(|(asked, now)| now.duration_since(asked)).filter(|since| *since > PATIENCE);
     let Some(since) = since else { return Ok(Deleted::Going) };
     let waits = match live.finalizers.as_slice() {
         [] => "it has no finalizers: look at its events".to_owned(),
@@ -134,7 +138,11 @@ mod tests {
             "deletionTimestamp": "2026-11-21T09:00:00Z", "finalizers": ["example.com/hold"]
         }))
         .expect("metadata");
-        let at = |text: &str| text.parse().expect("a time");
+        let at = |text: &str| {
+            let at: Timestamp = text.parse().expect("a time");
+            u64::try_from(at.as_second()).ok()
+        };
+        assert_eq!(going(&live, None), Ok(Deleted::Going), "an API that says no time");
         assert_eq!(going(&live, at("2026-11-21T09:00:59Z")), Ok(Deleted::Going));
         let told = going(&live, at("2026-11-21T09:02:00Z")).expect_err("it takes too long");
         assert!(
