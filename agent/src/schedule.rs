@@ -66,6 +66,19 @@ mod tests {
         assert!((59.0..61.5).contains(&mean), "{mean}");
     }
 
+    #[test]
+    fn a_site_polls_within_two_intervals_whatever_its_clock_shows() {
+        for seconds in [0, 1, 30, 2_147_483_647, 4_294_967_296, 253_402_300_799] {
+            for name in ["shop-7", "harbour", "depot"] {
+                let wait = until_next_poll(name, MINUTE, Duration::from_secs(seconds));
+                assert!(
+                    wait > Duration::ZERO && wait < 2 * MINUTE + MINUTE / 5,
+                    "{name} at {seconds}: {wait:?}"
+                );
+            }
+        }
+    }
+
     /// How many of a fleet come in each second of this many, when each waits so long.
     fn arrivals(seconds: usize, wait: impl Fn(&str) -> Duration) -> Vec<u32> {
         let mut by_second = vec![0_u32; seconds];

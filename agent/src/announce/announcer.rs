@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farshore_shared::clock;
 use farshore_shared::names::Name;
-use farshore_shared::wire::UnixSeconds;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::happenings::{between, is_removed};
@@ -18,6 +16,7 @@ use super::tally::Tally;
 use super::{Board, BoardError};
 use crate::local::Snapshot;
 use crate::local::keeper::Known;
+use crate::moment::Moment;
 
 /// How soon it is tried again where a board is not wanted, such as where its kind is not defined, in seconds.
 const UNWANTED: u64 = 1800;
@@ -36,23 +35,25 @@ pub struct Announcer<B> {
     heard: Option<Heard>,
     events: Way,
     statuses: Way,
+    /// What paces are counted from: the site's clock may be set back by years.
+    began: Instant,
 }
 
 /// Whether one of the two can be told.
 #[derive(Debug, Default)]
 struct Way {
     /// Nothing is tried before.
-    closed_until: UnixSeconds,
+    closed_until: u64,
     /// What was logged of it, once.
     said: Option<String>,
 }
 
 impl Way {
-    fn is_open(&self, now: UnixSeconds) -> bool {
+    fn is_open(&self, now: u64) -> bool {
         now >= self.closed_until
     }
 
-    fn hear(&mut self, error: &BoardError, now: UnixSeconds) {
+    fn hear(&mut self, error: &BoardError, now: u64) {
         match error {
             BoardError::Unwanted(why) => {
                 self.closed_until = now + UNWANTED;
@@ -73,21 +74,21 @@ impl<B: Board> Announcer<B> {
     /// An announcer that goes on from what an agent knew before it ended.
     #[must_use]
     pub fn new(board: B, cluster: Name, before: Option<Snapshot>) -> Self {
-        let now = clock::now();
         let shown = before.iter().flat_map(|before| &before.services).map(|service| service.name.clone());
-        let (tally, ledger) = (Tally::new(cluster.clone(), now), Ledger::new(now, shown.collect()));
+        let (tally, ledger) = (Tally::new(cluster.clone(), 0), Ledger::new(0, shown.collect()));
         let (events, statuses) = Default::default();
-        Self { board, cluster, tally, ledger, before: before.map(Arc::new), heard: None, events, statuses }
+        let (before, began) = (before.map(Arc::new), Instant::now());
+        Self { board, cluster, tally, ledger, before, heard: None, events, statuses, began }
     }
 
     /// Tells until nobody knows more.
     pub async fn run(mut self, mut known: watch::Receiver<Known>) {
         loop {
-            let now = clock::now();
+            let now = Moment::since(self.began);
             let current = known.borrow_and_update().clone();
             self.hear(&current, now);
-            self.write(now).await;
-            let wait = self.wait(clock::now());
+            self.write(now.steady.as_secs()).await;
+            let wait = self.wait(self.began.elapsed().as_secs());
             // Cancel-safe: what is not heard yet stays visible.
             tokio::select! {
                 changed = known.changed() => if changed.is_err() { return },
@@ -97,7 +98,7 @@ impl<B: Board> Announcer<B> {
     }
 
     /// Takes in what is known.
-    fn hear(&mut self, known: &Known, now: UnixSeconds) {
+    fn hear(&mut self, known: &Known, now: Moment) {
         let Some(snapshot) = &known.snapshot else { return };
         if self.before.as_ref() != Some(snapshot) {
             // A target that does not answer says nothing of its services.
@@ -109,7 +110,7 @@ impl<B: Board> Announcer<B> {
             }
             self.before = Some(Arc::clone(snapshot));
         }
-        let heard = Heard::after(self.heard, known, snapshot, now);
+        let heard = Heard::after(self.heard, known, snapshot, now.wall);
         self.heard = Some(heard);
         let services = snapshot.services.iter().filter(|service| !is_removed(service));
         let services: BTreeMap<&Name, _> = services.map(|service| (&service.name, service)).collect();
@@ -122,7 +123,7 @@ impl<B: Board> Announcer<B> {
         }
     }
 
-    async fn write(&mut self, now: UnixSeconds) {
+    async fn write(&mut self, now: u64) {
         for event in self.tally.due(now) {
             if !self.events.is_open(now) {
                 break;
@@ -161,7 +162,7 @@ impl<B: Board> Announcer<B> {
         }
     }
 
-    fn wait(&self, now: UnixSeconds) -> Duration {
+    fn wait(&self, now: u64) -> Duration {
         let events = self.tally.next_due().map(|due| due.max(self.events.closed_until));
         let statuses = self.ledger.next_due().map(|due| due.max(self.statuses.closed_until));
         let due = events.into_iter().chain(statuses).min().unwrap_or(now + LONGEST);
@@ -223,8 +224,17 @@ mod tests {
         known: &Known,
         now: u64,
     ) -> Vec<String> {
+        told_at(sheet, announcer, known, Moment { wall: now, steady: Duration::from_secs(now) }).await
+    }
+
+    async fn told_at(
+        sheet: &Arc<Sheet>,
+        announcer: &mut Announcer<Arc<Sheet>>,
+        known: &Known,
+        now: Moment,
+    ) -> Vec<String> {
         announcer.hear(known, now);
-        announcer.write(now).await;
+        announcer.write(now.steady.as_secs()).await;
         std::mem::take(&mut *sheet.written.lock().expect("no test panics while it holds it"))
     }
 
@@ -298,6 +308,19 @@ mod tests {
             assert_eq!(told(&sheet, &mut announcer, &applied, now).await.len(), 2);
             assert!(told(&sheet, &mut announcer, &applied, now + again - 1).await.is_empty());
             assert!(!told(&sheet, &mut announcer, &applied, now + again).await.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_jumps_and_comes_back_silences_neither_events_nor_statuses() {
+        let away = BoardError::Later("away".into());
+        let sheet = Arc::new(Sheet { refuses: Some(away), ..Sheet::default() });
+        let mut announcer = Announcer::new(Arc::clone(&sheet), "shop-7".parse().expect("a name"), None);
+        let at = |wall, steady| Moment { wall, steady: Duration::from_secs(steady) };
+        for (wall, steady) in [(2_147_483_647, 1), (10, 1 + LATER), (1_800_000_000, 1 + 2 * LATER)] {
+            let told = told_at(&sheet, &mut announcer, &known(|_| {}), at(wall, steady)).await;
+            assert_eq!(told.len(), 2, "an Event and a status are tried, whatever the clock shows: {told:?}");
+            assert_eq!(announcer.wait(steady), Duration::from_secs(LATER));
         }
     }
 }

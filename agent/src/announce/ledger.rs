@@ -1,9 +1,9 @@
 //! Which statuses are written, and when: what changed, and no service more often than every few seconds. Pure.
+//! Times are seconds of a clock that nobody sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_shared::names::Name;
-use farshore_shared::wire::UnixSeconds;
 use serde_json::Value;
 
 /// A service's status is written at most so often, in seconds.
@@ -17,19 +17,19 @@ const RATE: u64 = 2;
 #[derive(Debug)]
 pub struct Ledger {
     wanted: BTreeMap<Name, Value>,
-    written: BTreeMap<Name, (Value, UnixSeconds)>,
+    written: BTreeMap<Name, (Value, u64)>,
     /// Services that may be shown, by this process or by one before it.
     shown: BTreeSet<Name>,
     /// Those of them that are no services any more: they stay here until their status is gone.
     gone: BTreeSet<Name>,
     room: usize,
-    refilled: UnixSeconds,
+    refilled: u64,
 }
 
 impl Ledger {
     /// Nothing was written by this process; these may have been shown by one before it.
     #[must_use]
-    pub fn new(now: UnixSeconds, shown: BTreeSet<Name>) -> Self {
+    pub fn new(now: u64, shown: BTreeSet<Name>) -> Self {
         let (wanted, written, gone) = Default::default();
         Self { wanted, written, shown, gone, room: BURST, refilled: now }
     }
@@ -61,7 +61,7 @@ impl Ledger {
     }
 
     /// What is to be written now, as much as there is room for.
-    pub fn due(&mut self, now: UnixSeconds) -> Vec<(Name, Value)> {
+    pub fn due(&mut self, now: u64) -> Vec<(Name, Value)> {
         let more = now.saturating_sub(self.refilled).saturating_mul(RATE);
         self.room = self.room.saturating_add(usize::try_from(more).unwrap_or(usize::MAX)).min(BURST);
         self.refilled = now;
@@ -74,17 +74,17 @@ impl Ledger {
 
     /// When something is to be written.
     #[must_use]
-    pub fn next_due(&self) -> Option<UnixSeconds> {
+    pub fn next_due(&self) -> Option<u64> {
         let taking_down = (!self.gone.is_empty()).then_some(0);
         self.wanted.keys().filter_map(|service| self.due_at(service)).chain(taking_down).min()
     }
 
     /// A status was written.
-    pub fn done(&mut self, service: &Name, status: Value, now: UnixSeconds) {
+    pub fn done(&mut self, service: &Name, status: Value, now: u64) {
         self.written.insert(service.clone(), (status, now));
     }
 
-    fn due_at(&self, service: &Name) -> Option<UnixSeconds> {
+    fn due_at(&self, service: &Name) -> Option<u64> {
         match (self.wanted.get(service), self.written.get(service)) {
             (Some(wanted), Some((written, at))) => (wanted != written).then(|| at.saturating_add(PAUSE)),
             (Some(_), None) => Some(0),

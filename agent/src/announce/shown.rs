@@ -29,9 +29,9 @@ impl Heard {
             Some(before)
                 if before.fresh
                     && fresh
-                    && before.last.is_some_and(|shown| {
-                        last.is_some_and(|last| last.saturating_sub(shown) < CONTACT)
-                    }) =>
+                    && before
+                        .last
+                        .is_some_and(|shown| last.is_some_and(|last| last.abs_diff(shown) < CONTACT)) =>
             {
                 before
             }
@@ -90,6 +90,9 @@ mod tests {
         let silent = Heard::after(Some(first), &known(13_599), &snapshot, 20_000);
         assert_eq!((silent.fresh, silent.last), (false, Some(13_599)));
         assert_eq!(Heard::after(Some(silent), &known(13_599), &snapshot, 30_000), silent);
+        let jumped = Heard::after(None, &known(2_147_483_647), &snapshot, 2_147_483_647);
+        let back = Heard::after(Some(jumped), &known(13_660), &snapshot, 13_660);
+        assert_eq!(back.last, Some(13_660), "a clock that was set back is followed");
     }
 
     #[test]

@@ -87,8 +87,7 @@ impl Journal {
     /// What is told of a service: how many repairs there were, and the objects that changed lately.
     pub fn told(&mut self, service: &Name, now: UnixSeconds) -> (u64, Vec<ObjectDrift>) {
         let Some(page) = self.services.get_mut(service) else { return (0, vec![]) };
-        page.drift
-            .retain(|known| known.action != DriftAction::Corrected || now.saturating_sub(known.at) < LATELY);
+        page.drift.retain(|known| known.action != DriftAction::Corrected || now.abs_diff(known.at) < LATELY);
         (page.repairs, page.drift.clone())
     }
 
@@ -162,6 +161,8 @@ mod tests {
         assert_eq!(journal.told(&web(), 100).1.len(), TOLD);
         let (repairs, told) = journal.told(&web(), 99 + LATELY);
         assert_eq!((repairs, told.len()), (100, 0));
+        journal.found(&web(), drift("a", 2_147_483_647, DriftAction::Corrected));
+        assert_eq!(journal.told(&web(), 100).1.len(), 0, "nor for years where the clock was set back");
         journal.forget(&web());
         assert_eq!(journal.told(&web(), 0), (0, vec![]));
     }

@@ -86,11 +86,11 @@ impl Contact {
         self.silent = Some(Silence { since, why });
     }
 
-    /// Whether the hub was heard within three polls and a minute, as the hub itself judges sites.
+    /// Whether the hub was heard within three polls and a minute, as the hub itself judges sites. What was heard in a
+    /// future that a clock has left since is not: the next poll tells.
     #[must_use]
     pub fn is_fresh(&self, poll_seconds: u64, now: UnixSeconds) -> bool {
-        self.last
-            .is_some_and(|last| now.saturating_sub(last) <= poll_seconds.saturating_mul(3).saturating_add(60))
+        self.last.is_some_and(|last| now.abs_diff(last) <= poll_seconds.saturating_mul(3).saturating_add(60))
     }
 }
 
@@ -159,6 +159,7 @@ mod tests {
         let silence = contact.silent.clone().expect("it is silent");
         assert_eq!((contact.last, silence.since, silence.why.as_str()), (Some(1000), 1060, "timed out"));
         assert!(contact.is_fresh(60, 1240) && !contact.is_fresh(60, 1241));
+        assert!(!contact.is_fresh(60, 2_147_483_647) && !contact.is_fresh(60, 0), "the clock was set");
         contact.heard(1300);
         assert_eq!(contact.silent, None);
     }
