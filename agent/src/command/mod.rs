@@ -76,6 +76,9 @@ pub enum SiteError {
     /// A time that is over.
     #[error("the time is over already ({0})")]
     Over(String),
+    /// A time that nothing here can tell.
+    #[error("the clock of this site is wrong ({0}): set it, or say for how long (--for)")]
+    Clock(String),
     /// Standard output.
     #[error("writing to standard output")]
     Output(#[from] io::Error),
@@ -89,7 +92,7 @@ impl SiteError {
     #[must_use]
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Store(_) | Self::NoService { .. } | Self::Over(_) => Exit::BadInput,
+            Self::Store(_) | Self::NoService { .. } | Self::Over(_) | Self::Clock(_) => Exit::BadInput,
             // Whoever read our output has enough of it.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Output(_) | Self::Json(_) => Exit::Fault,

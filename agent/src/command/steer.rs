@@ -15,6 +15,8 @@ use crate::controls::files::{self, Control, HOLD_UNLESS_SAID};
 use crate::controls::stop::{end, shown};
 use crate::controls::window::rfc3339;
 use crate::store::{Found, Store, ask_retry};
+use crate::verify::Clock;
+use crate::verify::clock::Trust;
 
 /// `farshore agent pause`.
 #[derive(Debug, Args)]
@@ -115,7 +117,12 @@ fn time(text: &str) -> Result<UnixSeconds, String> {
 }
 
 impl EndArgs {
-    fn end(&self, now: UnixSeconds) -> Result<Option<UnixSeconds>, SiteError> {
+    /// An end that is named means nothing to a clock that is wrong.
+    fn end(&self, now: UnixSeconds, bound: UnixSeconds) -> Result<Option<UnixSeconds>, SiteError> {
+        let trust = Clock { now }.trust(bound);
+        if self.until.is_some() && trust != Trust::Good {
+            return Err(SiteError::Clock(rfc3339(now)));
+        }
         let end = self.until.or_else(|| self.r#for.map(|long| now.saturating_add(long.0.as_secs())));
         match end {
             Some(end) if end <= now => Err(SiteError::Over(rfc3339(end))),
@@ -131,8 +138,8 @@ impl PauseArgs {
     /// [`SiteError`].
     pub fn run(&self, out: &mut dyn Write) -> Result<Exit, SiteError> {
         let state = &self.state.state;
-        drop(Store::peek(state)?);
-        let until = self.end.end(clock::now())?;
+        let bound = Store::peek(state)?.lower_time();
+        let until = self.end.end(clock::now(), bound)?;
         let (control, what) = match &self.service {
             Some(service) => {
                 known_service(state, service)?;
@@ -197,7 +204,7 @@ impl HoldArgs {
     /// [`SiteError`].
     pub fn run(&self, out: &mut dyn Write) -> Result<Exit, SiteError> {
         let state = &self.state.state;
-        drop(Store::peek(state)?);
+        let bound = Store::peek(state)?.lower_time();
         if self.release {
             match files::clear(state, &Control::Hold)? {
                 Some(was) => writeln!(out, "new revisions may begin (they were held {})", shown(&was))?,
@@ -205,7 +212,7 @@ impl HoldArgs {
             }
         } else {
             let now = clock::now();
-            let until = self.end.end(now)?.unwrap_or(now.saturating_add(HOLD_UNLESS_SAID));
+            let until = self.end.end(now, bound)?.unwrap_or(now.saturating_add(HOLD_UNLESS_SAID));
             files::set(state, &Control::Hold, Some(until), &self.end.reason)?;
             writeln!(
                 out,
@@ -303,6 +310,27 @@ mod tests {
         assert!(matches!(refused, SiteError::NoService { .. }));
         let over = run(&format!("pause {state} --until=2020-01-01T00:00:00Z")).expect_err("it is over");
         assert!(over.to_string().contains("2020-01-01T00:00:00Z"), "{over}");
+    }
+
+    #[test]
+    fn an_end_that_is_named_is_refused_by_a_clock_that_is_wrong_and_a_duration_is_not() {
+        let line = |arguments: &[&str]| {
+            let line = Line::try_parse_from(["agent", "pause", "--state=/s"].iter().chain(arguments));
+            let super::super::SiteCommand::Pause(args) = line.expect("a command line").command else {
+                unreachable!("it says pause")
+            };
+            args.end
+        };
+        let (bound, in_1970, in_2038) = (1_800_000_000, 600, 2_147_483_647);
+        for now in [in_1970, in_2038] {
+            let refused = line(&["--until=2050-01-01T00:00:00Z"]).end(now, bound).expect_err("which clock?");
+            assert!(matches!(&refused, SiteError::Clock(_)) && refused.exit() == Exit::BadInput, "{refused}");
+            assert_eq!(
+                line(&["--for=2h"]).end(now, bound).expect("two hours are two hours"),
+                Some(now + 7200)
+            );
+        }
+        assert!(line(&["--until=2050-01-01T00:00:00Z"]).end(bound, bound).is_ok());
     }
 
     #[test]

@@ -25,7 +25,7 @@ const READ_LIMIT: u64 = 4096;
 const SERVICES_LIMIT: usize = 1_000;
 
 /// What a file stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Control {
     /// Everything.
     Pause,

@@ -3,12 +3,14 @@
 //! Everything lies in files of the state folder, or is an option: it outlives reboots and needs no hub.
 //!
 //! - [`files`]: those files, which a script may write as well; [`stop`]: what one of them says (pure).
+//! - [`doubt`]: stops whose end the clock cannot tell (pure).
 //! - [`window`]: maintenance windows (pure).
 //! - [`watcher`]: the task that notices when something changes.
 //!
 //! What follows from it for each service is decided in [`Controls::verdict`] and done by the reconciler; the mender
 //! leaves alone what is paused.
 
+pub mod doubt;
 pub mod files;
 pub mod stop;
 pub mod watcher;
@@ -20,6 +22,7 @@ use farshore_shared::names::Name;
 use farshore_shared::wire::{SiteControls, Stop, UnixSeconds, WindowState};
 
 use crate::drift::LeaveAlone;
+use files::Control;
 use stop::{is_on, shown};
 use window::{Windows, rfc3339};
 
@@ -69,6 +72,14 @@ impl Controls {
             }),
             Some(WindowState { open: true, .. }) | None => Verdict::Free,
         }
+    }
+
+    /// Every stop, and what sets it.
+    pub fn each(&mut self) -> impl Iterator<Item = (Control, &mut Stop)> {
+        let pause = self.pause.iter_mut().map(|stop| (Control::Pause, stop));
+        let hold = self.hold.iter_mut().map(|stop| (Control::Hold, stop));
+        let services = self.services.iter_mut();
+        pause.chain(hold).chain(services.map(|(name, stop)| (Control::PauseService(name.clone()), stop)))
     }
 
     /// Whether nothing at all is written at this time.

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use farshore_shared::clock;
+use farshore_shared::wire::UnixSeconds;
 use tokio::time::sleep;
+use tracing::warn;
 
 use super::window::Windows;
 use super::{Controls, files};
 use crate::drift::Shared;
+use crate::moment::Moment;
+use crate::store::Store;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -24,37 +27,58 @@ type Sight = Vec<Option<SystemTime>>;
 /// Looks at a state folder until the process ends.
 pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
     let mut seen = sight(&state);
-    let mut edge = next_edge(&state, &windows);
-    let mut known = heard(&state);
+    let mut looked = shared.moment();
+    let mut known = heard(&state, &shared);
+    let mut edge = next_edge(known.as_ref(), &windows, looked);
     loop {
         sleep(EVERY).await;
         let now = sight(&state);
-        let is_over = edge.is_some_and(|edge| clock::now() >= edge);
+        let moment = shared.moment();
+        let was_set = tell_of_clock(looked, moment);
+        looked = moment;
+        // After that, what ends when and which window is open are other matters.
+        let is_over = was_set || edge.is_some_and(|edge| moment.wall >= edge);
         if now != seen || is_over {
-            let controls = heard(&state);
+            let controls = heard(&state, &shared);
             if is_over || controls != known {
                 // What cannot be read leaves it as it is.
                 if let Some(controls) = &controls {
-                    shared.state().leave_alone = controls.leave_alone(&windows, clock::now());
+                    shared.state().leave_alone = controls.leave_alone(&windows, moment.wall);
                 }
                 shared.turn_era();
                 known = controls;
             }
             shared.ask_for_a_look();
-            edge = next_edge(&state, &windows);
+            edge = next_edge(known.as_ref(), &windows, moment);
             seen = now;
         }
     }
 }
 
-fn heard(state: &Path) -> Option<Controls> {
-    files::load(state).ok().map(|(controls, _)| controls)
+fn heard(state: &Path, shared: &Shared) -> Option<Controls> {
+    let (mut controls, _) = files::load(state).ok()?;
+    let bound = Store::peek(state).map_or(0, |store| store.lower_time());
+    shared.state().doubts.settle(&mut controls, shared.moment(), bound);
+    Some(controls)
 }
 
 /// When something is stopped or free by the time alone. What cannot be read has no such time.
-fn next_edge(state: &Path, windows: &Windows) -> Option<u64> {
-    let (controls, _) = files::load(state).unwrap_or_default();
-    controls.next_change(windows, clock::now())
+fn next_edge(controls: Option<&Controls>, windows: &Windows, at: Moment) -> Option<UnixSeconds> {
+    let none = Controls::default();
+    controls.unwrap_or(&none).next_change(windows, at.wall)
+}
+
+/// Says that the clock was set, if it was.
+fn tell_of_clock(before: Moment, now: Moment) -> bool {
+    let by = now.set_since(before);
+    match by {
+        Some(seconds @ ..0) => warn!(seconds = -seconds, "the clock of this site went back"),
+        Some(seconds) => {
+            warn!(seconds, "the clock of this site went ahead: it was set, or this machine slept")
+        }
+        None => {}
+    }
+    by.is_some()
 }
 
 fn sight(state: &Path) -> Sight {

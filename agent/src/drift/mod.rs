@@ -38,6 +38,8 @@ use futures::FutureExt as _;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
+use crate::controls::doubt::Doubts;
+use crate::moment::Moment;
 use crate::object::Manifest;
 use crate::plan::Inventory;
 use crate::target::Kind;
@@ -58,6 +60,8 @@ pub struct State {
     pub journal: Journal,
     /// What somebody at the site has paused: nothing of it is put back.
     pub leave_alone: LeaveAlone,
+    /// Stops whose end the clock cannot tell.
+    pub doubts: Doubts,
     said: BTreeMap<Name, Arc<Said>>,
     kinds: BTreeMap<Name, BTreeSet<Kind>>,
 }
@@ -138,6 +142,12 @@ impl Shared {
     #[must_use]
     pub fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// The same beside what the site's clock shows.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        Moment::since(self.began)
     }
 
     /// The moment of such a time.

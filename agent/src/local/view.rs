@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::keeper::{self, Known};
 use super::{Contact, Health, Snapshot};
 use crate::controls::window::Windows;
-use crate::controls::{Controls, files};
 use crate::footprint::InForce;
+use crate::controls::{Controls, doubt, files};
 use crate::store::{Found, Store, StoreError};
 
 /// A site as it is shown: `farshore agent status --output json` and `/status.json`.
@@ -136,7 +136,11 @@ pub fn of_known(state: &Path, known: &Known) -> View {
 fn of_snapshot(state: &Path, snapshot: &Snapshot, contact: Contact) -> View {
     let windows = Windows(snapshot.windows.iter().filter_map(|window| window.parse().ok()).collect());
     let now = clock::now();
-    let (controls, unread) = stopped(state);
+    let (mut controls, unread) = stopped(state);
+    if let Ok(store) = Store::peek(state) {
+        let told = snapshot.controls.clone().unwrap_or_default();
+        doubt::as_told(&mut controls, &told, now, store.lower_time());
+    }
     let paused = |name: &Name| controls.services.get(name).filter(|_| controls.paused(name, now)).cloned();
     let services = snapshot.services.iter().map(|status| ServiceView {
         health: Health::of(status),

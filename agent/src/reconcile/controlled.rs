@@ -17,6 +17,7 @@ use crate::decide::{self, Enforce, Holding, Work};
 use crate::drift::Shared;
 use crate::store::Found;
 use crate::target::Target;
+use crate::verify::Clock;
 
 /// What was stopped at the site, as it was heard last.
 #[derive(Debug, Default)]
@@ -52,15 +53,18 @@ impl<T: Target> Reconciler<T> {
     /// Hears what somebody at the site has stopped, before anything is done. Where that cannot be read, what was
     /// heard before stays so.
     pub(super) fn hear_controls(&mut self, pass: &mut Pass) {
+        let (moment, bound) = (self.shared.moment(), self.store.lower_time());
+        pass.alarms.extend(Clock { now: moment.wall }.alarm(bound));
         match files::load(self.store.dir()) {
-            Ok((controls, alarms)) => {
+            Ok((mut controls, alarms)) => {
                 pass.alarms.extend(alarms);
+                pass.alarms.extend(self.shared.state().doubts.settle(&mut controls, moment, bound));
                 self.stopped.controls = controls;
             }
             Err(error) => pass.alarms.push(chain(&error)),
         }
         let Stopped { controls, windows } = &self.stopped;
-        let now = clock::now();
+        let now = moment.wall;
         pass.controls = controls.told(windows, now);
         self.shared.state().leave_alone = controls.leave_alone(windows, now);
     }

@@ -1,7 +1,7 @@
 //! The chain of trust roots, and the high-water marks.
 
 use farshore_shared::digest::Digest;
-use farshore_shared::wire::{ROOT_LIMIT, Root};
+use farshore_shared::wire::{ROOT_LIMIT, Root, UnixSeconds};
 
 use super::{Found, Store, StoreError, files};
 use crate::verify::{self, Marks};
@@ -60,6 +60,12 @@ impl Store {
     /// [`StoreError::Io`].
     pub(super) fn marks(&self) -> Result<Found<Marks>, StoreError> {
         files::load(&self.dir.join("trust/marks.json"), MARKS_LIMIT)
+    }
+
+    /// The lower bound of the true time that documents have left, as far as it can be read; else 0.
+    #[must_use]
+    pub fn lower_time(&self) -> UnixSeconds {
+        self.marks().ok().and_then(Found::good).map_or(0, |marks| marks.lower_time)
     }
 
     pub(super) fn save_marks(&self, marks: &Marks) -> Result<(), StoreError> {

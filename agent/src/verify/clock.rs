@@ -4,6 +4,7 @@
 //! clock below it, or far beyond it, is distrusted: then expiry decides nothing (invariant 4 of `ARCHITECTURE.md`).
 
 use farshore_shared::wire::UnixSeconds;
+use jiff::Timestamp;
 
 /// No document is older than the program that reads it: 2026-01-01.
 pub const EARLIEST: UnixSeconds = 1_767_225_600;
@@ -61,7 +62,8 @@ impl Clock {
         recorded.max(issued.min(believed.saturating_add(STEP)))
     }
 
-    /// What a person should hear about the clock, if anything.
+    /// What a person should hear about the clock, if anything. It is the same all day: an alarm that is another each
+    /// time would be reported each time.
     #[must_use]
     pub fn alarm(self, recorded: UnixSeconds) -> Option<String> {
         let (side, bound) = match self.trust(recorded) {
@@ -70,10 +72,17 @@ impl Clock {
             Trust::Ahead { bound } => ("far ahead of", bound),
         };
         Some(format!(
-            "the clock of this site is {side} the signed documents (clock {}, documents {bound}, in seconds since 1970): expiry is not checked until it is set",
-            self.now
+            "the clock of this site is {side} the signed documents (clock {}, documents {}): expiry is not checked until it is set, and maintenance windows go by it",
+            day(self.now),
+            day(bound)
         ))
     }
+}
+
+/// The day of a time, in UTC.
+fn day(at: UnixSeconds) -> String {
+    let time = i64::try_from(at).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| at.to_string(), |time| time.strftime("%F").to_string())
 }
 
 #[cfg(test)]
@@ -86,7 +95,13 @@ mod tests {
         assert!(matches!(Clock { now: 2_147_483_647 }.trust(0), Trust::Ahead { .. }));
         assert_eq!(Clock { now: EARLIEST + 400 * 86_400 }.trust(0), Trust::Good);
         assert_eq!(Clock { now: EARLIEST }.trust(EARLIEST + SKEW), Trust::Good);
-        assert!(Clock { now: 0 }.alarm(0).is_some_and(|alarm| alarm.contains("behind")));
+        let alarm = Clock { now: 0 }.alarm(0).expect("it is distrusted");
+        assert!(
+            alarm.contains("behind the signed documents (clock 1970-01-01, documents 2026-01-01)"),
+            "{alarm}"
+        );
+        let ahead = Clock { now: 2_147_483_647 }.alarm(0).expect("it is distrusted");
+        assert!(ahead.contains("far ahead of the signed documents (clock 2038-01-19,"), "{ahead}");
     }
 
     #[test]

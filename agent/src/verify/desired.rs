@@ -206,8 +206,8 @@ pub fn desired(
         return Err(Refusal::BelowFloor { floor: roster.floor, offered: group.sequence });
     }
     unique_services(group)?;
-    let mut alarms: Vec<String> = clock.alarm(held.marks.lower_time).into_iter().collect();
-    alarms.extend(frozen(roster.expires.min(group.expires), clock, &held.marks));
+    // That the clock is wrong is said at every pass, with a hub and without.
+    let alarms = frozen(roster.expires.min(group.expires), clock, &held.marks).into_iter().collect();
     let mut marks = held.marks.clone();
     marks.note(&documents);
     for issued in news.iter().flatten() {

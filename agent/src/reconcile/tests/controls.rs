@@ -8,6 +8,7 @@ use super::*;
 use crate::controls::files::{Control, clear, set};
 use crate::controls::window::Windows;
 use crate::reconcile::rhythm::Urgency;
+use crate::verify::Marks;
 
 impl Case {
     fn stop(&self, control: &Control) {
@@ -180,4 +181,44 @@ async fn while_a_service_is_paused_no_time_to_become_healthy_passes() {
     case.go_on(&Control::Pause);
     let status = pass(&mut reconciler, &orders).await;
     assert_eq!(status.state, ServiceState::Waiting, "it goes on where it was");
+}
+
+#[tokio::test]
+async fn a_hold_from_a_clock_that_was_in_2038_lasts_for_its_hours_and_says_so() {
+    let case = Case::new();
+    case.stop(&Control::Hold);
+    let file = crate::controls::files::folder(case.temp.path()).join("hold");
+    fs::write(&file, "4h tills are counted").expect("written");
+    let in_2038 = std::time::UNIX_EPOCH + Duration::from_secs(2_147_483_647);
+    fs::File::open(&file).and_then(|file| file.set_modified(in_2038)).expect("its time is set");
+    let mut reconciler = case.reconciler();
+    let orders = case.orders(&case.entry("1", &config_map("a")));
+    let found = reconciler.pass(&orders).await.expect("the state folder is whole");
+    assert_eq!(found.services[0].state, ServiceState::Held);
+    let hold = found.controls.clone().and_then(|controls| controls.hold).expect("it is told");
+    let lasts = hold.until.expect("it ends").abs_diff(clock::now());
+    assert!(lasts.abs_diff(4 * 3600) < 60, "{lasts}");
+    let alarm = "the clock of this site cannot tell when the hold ends (set 2038-01-19T03:14:07Z,";
+    assert!(found.alarms[0].starts_with(alarm), "{:?}", found.alarms);
+    let again = reconciler.pass(&orders).await.expect("the state folder is whole");
+    assert_eq!((again.controls, again.alarms), (found.controls, found.alarms), "nothing new is reported");
+    case.go_on(&Control::Hold);
+    let status = pass(&mut reconciler, &orders).await;
+    assert_eq!(status.state, ServiceState::Applied);
+}
+
+#[tokio::test]
+async fn a_site_without_a_hub_says_that_its_clock_is_wrong_and_goes_on() {
+    let case = Case::new();
+    let orders = case.orders(&case.entry("1", &config_map("a")));
+    let marks = Marks { lower_time: clock::now() + 2 * 86_400, ..Marks::default() };
+    let documents = orders.documents.clone().expect("there are some");
+    case.store.accept(&documents, &marks).expect("written");
+    let found = case.reconciler().pass(&orders).await.expect("the state folder is whole");
+    assert!(
+        found.alarms[0].starts_with("the clock of this site is behind the signed documents ("),
+        "{:?}",
+        found.alarms
+    );
+    assert_eq!(found.services[0].state, ServiceState::Applied);
 }
