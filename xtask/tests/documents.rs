@@ -1,5 +1,6 @@
 //! The documents say what is so: links lead somewhere, and every test and file that
-//! `ARCHITECTURE.md` names is there, and `docs/operations.md` has every metric, option and price.
+//! `ARCHITECTURE.md` names is there, `docs/operations.md` has every metric, option and price, and the agent's manual and
+//! the list of errors have what an agent says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -104,18 +105,34 @@ fn every_file_that_the_architecture_names_is_there() {
     assert!(gone.is_empty(), "files that are not there: {gone:?}");
 }
 
-/// The text of all Rust files below a folder.
-fn sources(folder: &Path) -> String {
-    let mut all = String::new();
+/// The Rust files below a folder.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![];
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            all.push_str(&sources(&path));
+            found.extend(rust_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            all.push_str(&read(&path));
+            found.push(path);
         }
     }
-    all
+    found.sort();
+    found
+}
+
+/// The text of all Rust files below a folder.
+fn sources(folder: &Path) -> String {
+    rust_files(folder).iter().map(|path| read(path)).collect()
+}
+
+/// The same without tests.
+fn products(folder: &Path) -> String {
+    let is_test =
+        |path: &&PathBuf| path.components().any(|part| part.as_os_str().to_string_lossy().contains("tests"));
+    let files = rust_files(folder);
+    let product =
+        |path: &PathBuf| read(path).split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+    files.iter().filter(|path| !is_test(path)).map(product).collect()
 }
 
 /// The words of a text that begin so.
@@ -171,4 +188,91 @@ fn the_cost_of_a_fleet_is_the_one_that_is_computed() {
     assert!(printed.lines().count() > 2, "{printed}");
     let manual = read(&root().join("docs/operations.md"));
     assert!(manual.contains(printed.trim()), "docs/operations.md should have:\n{printed}");
+}
+
+/// The texts in quotes of each call that begins so.
+fn calls(code: &str, start: &str) -> Vec<Vec<String>> {
+    code.match_indices(start).map(|(at, _)| texts(&code[at + start.len()..])).collect()
+}
+
+/// The texts in quotes up to the parenthesis that closes.
+fn texts(code: &str) -> Vec<String> {
+    let (mut found, mut depth, mut text, mut chars) = (vec![], 1, None::<String>, code.chars().peekable());
+    while let Some(c) = chars.next() {
+        match (&mut text, c) {
+            (Some(_), '"') => found.extend(text.take()),
+            (Some(said), '\\') => match chars.next() {
+                // A line that goes on.
+                Some('\n') => while chars.next_if(|c| c.is_whitespace()).is_some() {},
+                escaped => said.extend(escaped),
+            },
+            (Some(said), c) => said.push(c),
+            (None, '"') => text = Some(String::new()),
+            (None, '(') => depth += 1,
+            (None, ')') => depth -= 1,
+            (None, _) => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// The part of a message by which a person finds it: the longest that is the same each time, of what stands before the
+/// first parenthesis if that is long enough.
+fn telling(message: &str) -> Option<String> {
+    let mut pieces = vec![];
+    let (mut piece, mut braces) = (String::new(), 0);
+    for c in message.replace('`', "").chars().chain([';']) {
+        braces += i32::from(c == '{') - i32::from(c == '}');
+        if braces > 0 || matches!(c, '}' | ':' | ';' | '(' | ')' | '"' | '[' | ']') {
+            pieces.push((std::mem::take(&mut piece), c));
+        } else {
+            piece.push(c);
+        }
+    }
+    let length = |piece: &str| piece.trim_matches([' ', ',', '.']).len();
+    let first = pieces.iter().position(|(_, end)| *end == '(').map_or(pieces.len(), |at| at + 1);
+    let longest = |pieces: &[(String, char)]| {
+        pieces.iter().map(|(piece, _)| piece.clone()).max_by_key(|piece| length(piece))
+    };
+    let before = longest(&pieces[..first]).filter(|piece| length(piece) >= 8);
+    let piece = before.or_else(|| longest(&pieces)).filter(|piece| length(piece) >= 8)?;
+    Some(piece.trim_matches([' ', ',', '.']).to_owned())
+}
+
+#[test]
+fn every_message_of_the_agent_is_explained() {
+    let code = products(&root().join("agent/src"));
+    let manual = read(&root().join("docs/agent.md")) + &read(&root().join("docs/errors.md"));
+    let manual = manual.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = ["#[error(", "alarms.push(", "Complaint::worthwhile(", "Complaint::pointless("];
+    let first =
+        first.iter().flat_map(|start| calls(&code, start)).filter_map(|texts| texts.into_iter().next());
+    // What is logged is the last text: before it stand fields.
+    let last = ["warn!(", "error!(", "info!("];
+    let last =
+        last.iter().flat_map(|start| calls(&code, start)).filter_map(|texts| texts.into_iter().next_back());
+    let messages: BTreeSet<String> = first.chain(last).filter_map(|message| telling(&message)).collect();
+    assert!(messages.len() > 150, "these are not all: {messages:?}");
+    let untold: Vec<&String> = messages.iter().filter(|message| !manual.contains(message.as_str())).collect();
+    assert!(untold.is_empty(), "neither docs/agent.md nor docs/errors.md has {untold:#?}");
+}
+
+#[test]
+fn every_event_and_every_mark_of_the_agent_is_in_its_manual() {
+    let code = products(&root().join("agent/src"));
+    let manual = read(&root().join("docs/agent.md"));
+    let happenings = products(&root().join("agent/src/announce"));
+    let is_reason = |text: &&str| {
+        text.chars().next().is_some_and(char::is_uppercase) && text.chars().all(char::is_alphabetic)
+    };
+    let reasons: BTreeSet<&str> = happenings.split('"').skip(1).step_by(2).filter(is_reason).collect();
+    assert!(reasons.len() > 10, "these are not all: {reasons:?}");
+    let marks =
+        code.split('"').filter(|text| text.starts_with("farshore.dev/") && !text.contains([' ', '1']));
+    let untold: Vec<&str> =
+        reasons.into_iter().chain(marks).filter(|word| !manual.contains(&format!("`{word}"))).collect();
+    assert!(untold.is_empty(), "docs/agent.md does not have {untold:?}");
 }

@@ -6,6 +6,8 @@
 //! - [`preflight`]: proves that an agent would work here.
 //! - [`status`]: shows how the site is; [`steer`]: stops things, and lets them go on.
 
+#[cfg(test)]
+mod documents;
 pub mod preflight;
 pub mod status;
 pub mod steer;
