@@ -211,7 +211,7 @@ async fn run_with<T: Target, B: Board>(
     let tools = Tools::find(|name| std::env::var_os(name));
     let reconciler =
         Reconciler::new(Arc::clone(&store), target, args.name.clone(), tools).within(args.windows());
-    let _beside = beside(&args, board, teller, reconciler.shared())?;
+    let _beside = beside(&args, board, teller, reconciler.shared());
     let courier = Courier {
         store,
         keys: Arc::clone(&keys),

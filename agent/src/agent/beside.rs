@@ -11,7 +11,7 @@ use crate::controls::watcher;
 use crate::drift::Shared;
 use crate::local::keeper;
 use crate::local::teller::Teller;
-use crate::store::StoreError;
+use crate::store::Found;
 
 /// Starts what works beside the others; it ends with the answer.
 pub(super) fn beside<B: Board>(
@@ -19,13 +19,14 @@ pub(super) fn beside<B: Board>(
     board: Option<B>,
     teller: &Teller,
     shared: Arc<Shared>,
-) -> Result<JoinSet<()>, StoreError> {
+) -> JoinSet<()> {
     let mut beside = JoinSet::new();
     beside.spawn(watcher::watch(args.state.clone(), args.windows(), shared));
     beside.spawn(keeper::keep(args.state.clone(), teller.listener()));
     if let Some(board) = board {
-        let before = keeper::snapshot(&args.state)?.good();
+        // Nothing depends on it: what cannot be read was not told.
+        let before = keeper::snapshot(&args.state).ok().and_then(Found::good);
         beside.spawn(Announcer::new(board, args.name.clone(), before).run(teller.listener()));
     }
-    Ok(beside)
+    beside
 }
