@@ -5,6 +5,8 @@
 //! only for what it was looked at for: where the published commit, the address or the services of a
 //! source have changed meanwhile, it is dropped, and the source is looked at again.
 
+mod jobs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -20,13 +22,14 @@ use super::agenda::Ending;
 use super::fetches::Seen;
 use super::intend::{self, FleetSeen, Intended};
 use super::settle::{SourceReport, SourceSeen};
-use super::sync::{self, FleetFetched, Order, Place, Wanted};
-use super::{FleetRepository, Options, Packing, PublishError, Publisher, roll};
+use super::sync::{self, FleetFetched, Order, Place};
+use super::{FleetRepository, Packing, PublishError, Publisher};
 use crate::artifact::Packed;
-use crate::objects::{Condition, Key, Listed, Objects, ObjectsError, PutOutcome};
-use crate::record::{self, Approval, FLEET, HeldChange, Intent, Made, SourceState};
-use crate::source::{Branch, FileSources, Limits};
+use crate::objects::{Condition, Objects, ObjectsError, PutOutcome};
+use crate::record::{self, FLEET, HeldChange, Intent, SourceState};
+use crate::source::FileSources;
 use crate::trace;
+use jobs::{Job, basis, declared, fleet_services, jobs, orders_of};
 
 /// The services that live in the fleet repository: looked at whenever that is. No source is called so.
 const FLEET_SERVICES: &str = "fleet/services";
@@ -380,42 +383,6 @@ impl Publisher {
             mirrors: self.options.mirrors.clone(),
         })
     }
-
-    /// Whether an operator has approved any of these changes.
-    ///
-    /// # Errors
-    /// [`PublishError`].
-    pub async fn is_any_approved(&mut self, held: &[HeldChange]) -> Result<bool, PublishError> {
-        let approved = if held.is_empty() { BTreeSet::new() } else { self.approved().await? };
-        Ok(held.iter().any(|held| approved.contains(&held.change)))
-    }
-
-    /// The changes that operators have approved, by id. An id is the digest of the whole change. An approval is
-    /// read once: what is signed for a change stays so. What is none may be written over, and is read again.
-    pub(super) async fn approved(&mut self) -> Result<BTreeSet<String>, PublishError> {
-        let (mut known, mut after) = (BTreeMap::new(), None);
-        loop {
-            let page = self.objects.list(record::APPROVALS, after.as_ref(), 1000).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.key.clone());
-            for Listed { key, .. } in page {
-                let change = match self.approvals.remove(&key) {
-                    Some(change) => Some(change),
-                    None => self.read_approval(&key).await?,
-                };
-                known.extend(change.map(|change| (key, change)));
-            }
-        }
-        // Those that were collected are forgotten.
-        self.approvals = known;
-        Ok(self.approvals.values().cloned().collect())
-    }
-
-    async fn read_approval(&self, key: &Key) -> Result<Option<String>, ObjectsError> {
-        let found = roll::signed::<Approval>(&self.objects, &self.trust.operator(), key.clone()).await?;
-        let held = found.map(|(Approval { held, .. }, _)| held);
-        Ok(held.filter(HeldChange::is_named_rightly).map(|held| held.change))
-    }
 }
 
 /// What a person should know of the next try.
@@ -438,92 +405,6 @@ async fn store_artifacts(
         }
     }
     Ok(())
-}
-
-/// One source to look at.
-#[derive(Debug, Clone)]
-pub(super) struct Job {
-    place: Place,
-    accepted: Option<String>,
-    published: Option<String>,
-    pairs: u64,
-    orders: Vec<Order>,
-    interval: Duration,
-}
-
-impl Job {
-    /// What a look is for, once this commit is published.
-    fn basis(&self, published: Option<&str>) -> Digest {
-        basis(&self.place, self.accepted.as_deref().or(published), &self.orders)
-    }
-
-    fn run(&self, approved: &BTreeSet<String>, packed: &mpsc::Sender<Packed>, limits: &Limits) -> SourceSeen {
-        let is_approved = |held: &HeldChange| approved.contains(&held.change);
-        let wanted = match &self.accepted {
-            Some(commit) => Wanted::Accepted(commit),
-            None => Wanted::Newest {
-                published: self.published.as_deref(),
-                pairs: self.pairs,
-                is_approved: &is_approved,
-                limits,
-            },
-        };
-        sync::source(&self.place, &wanted, &self.orders, packed)
-    }
-}
-
-fn basis(place: &Place, commit: Option<&str>, orders: &[Order]) -> Digest {
-    let orders: Vec<_> = orders.iter().map(|order| (&order.name, Made::of(&order.spec))).collect();
-    let parts = (&place.name, place.url.as_str(), place.branch.name(), commit, orders);
-    Digest::of(&serde_json::to_vec(&parts).expect("names and declarations have string keys only"))
-}
-
-/// Everything that may be looked at: every declared source, and the fleet repository.
-fn declared(publisher: &Publisher, intent: &Intent) -> BTreeSet<String> {
-    let fleet = publisher.options.fleet.as_ref().map(|_| FLEET.to_owned());
-    intent.sources.keys().map(ToString::to_string).chain(fleet).collect()
-}
-
-fn orders_of(intent: &Intent, source: &str) -> Vec<Order> {
-    let of_source = intent.services.iter().filter(|(_, service)| service.spec.source.as_str() == source);
-    let order = |(name, service): (&Name, &record::IntentService)| Order {
-        name: name.clone(),
-        spec: service.spec.clone(),
-        published: service.published.clone(),
-    };
-    of_source.map(order).collect()
-}
-
-/// Every declared source, with what is wanted of it.
-fn jobs(publisher: &Publisher, intent: &Intent) -> Vec<Job> {
-    let mut orders: BTreeMap<&str, Vec<Order>> = BTreeMap::new();
-    for (name, service) in &intent.services {
-        let (spec, published) = (service.spec.clone(), service.published.clone());
-        let of_source = orders.entry(service.spec.source.as_str()).or_default();
-        of_source.push(Order { name: name.clone(), spec, published });
-    }
-    let members = publisher.members.len() as u64;
-    let job = |(name, source): (&Name, &record::IntentSource)| {
-        let url = source.spec.git.url.to_string().parse().ok()?;
-        let branch =
-            source.spec.git.branch.as_ref().map_or(Ok(Branch::Default), |b| b.as_str().parse()).ok()?;
-        let Options { files, mirrors, .. } = publisher.options.clone();
-        let orders = orders.get(name.as_str()).cloned().unwrap_or_default();
-        let pairs = members * orders.len() as u64;
-        let place = Place { name: name.to_string(), url, branch, files, mirrors };
-        let interval = publisher.interval_of(intent, name.as_str());
-        let published = source.commit.clone();
-        Some(Job { place, accepted: None, published, pairs, orders, interval })
-    };
-    intent.sources.iter().filter_map(job).collect()
-}
-
-/// The services that live in the fleet repository, at its accepted commit.
-fn fleet_services(publisher: &Publisher, intent: &Intent) -> Option<Job> {
-    let (place, commit) = publisher.fleet_place().zip(intent.fleet.clone())?;
-    let orders = orders_of(intent, FLEET);
-    let (accepted, interval) = (Some(commit), publisher.options.interval);
-    (!orders.is_empty()).then_some(Job { place, accepted, published: None, pairs: 0, orders, interval })
 }
 
 /// Runs what blocks where that is allowed. A panic in it is that source's failure alone.

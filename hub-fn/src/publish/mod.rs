@@ -9,6 +9,7 @@
 //! `fleet/head`, and the one that loses decides again from what the other has written.
 
 mod agenda;
+mod approvals;
 mod census;
 pub mod directory;
 pub mod enrol;
