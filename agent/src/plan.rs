@@ -174,8 +174,8 @@ pub enum Stays {
     /// Its kind is protected.
     #[error("a protected kind: name {0} in spec.prune.kinds of the service to let it go")]
     Protected(ProtectedKind),
-    /// An annotation of it says so.
-    #[error("an annotation says that it stays; it is no part of the service any more")]
+    /// An annotation of it says so, or a label.
+    #[error("an annotation or a label of it says that it stays; it is no part of the service any more")]
     Annotated,
     /// Another service of this site may declare it.
     #[error("until service {0} can be rendered, which may declare it")]

@@ -353,3 +353,62 @@ async fn an_object_that_left_stays_while_another_file_cannot_be_read() -> Result
     place.world.commit(&[("c.yaml", &config_map("c", "1"))])?;
     place.until("configmap", "b", "{.metadata.uid}", None).await
 }
+
+const DEFINITION: &str = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+    metadata: { name: tills.kept.example }\nspec:\n  group: kept.example\n  scope: Namespaced\n  \
+    names: { kind: Till, plural: tills }\n  versions:\n    - name: v1\n      served: true\n      storage: true\n      \
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }\n";
+
+#[tokio::test]
+async fn a_definition_and_what_the_agent_is_made_of_and_lives_in_outlive_their_service()
+-> Result<(), KitError> {
+    let kubernetes = CLUSTER.get().await?;
+    let namespace = |name: &str, labels: &str| {
+        format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {name}, labels: {{ {labels} }} }}\n")
+    };
+    // As the published agent.yaml has it.
+    kubernetes
+        .kubectl_with_input(&["apply", "-f", "-"], &namespace("home", "farshore.dev/agent: \"true\""))?;
+    let agent = config_map("agent", "1")
+        .replace("{ name: agent }", "{ name: agent, labels: { farshore.dev/agent: \"true\" } }");
+    let (home, other) = (namespace("home", ""), namespace("not-home", ""));
+    let files = [
+        ("definition.yaml", DEFINITION),
+        ("agent.yaml", &*agent),
+        ("home.yaml", &home),
+        ("not-home.yaml", &other),
+        ("a.yaml", &config_map("a", "1")),
+        ("stays.yaml", &config_map("stays", "1")),
+    ];
+    // With a word that lets namespaces go.
+    let spec = "  prune: { kinds: [Namespace], count: 9 }\n";
+    let mut place = Place::of(kubernetes, "made-of", spec, &files).await?.started().await?;
+    place.until_state(ServiceState::Applied).await?;
+    place.create("apiVersion: kept.example/v1\nkind: Till\nmetadata: { name: theirs }\n")?;
+    let mark = place.kubernetes.audit_mark()?;
+    let left = ["definition", "agent", "home", "not-home", "a"].map(|file| format!("manifests/{file}.yaml"));
+    place.world.app.commit_without(&left.each_ref().map(String::as_str))?;
+    place.until("configmap", "a", "{.metadata.uid}", None).await?;
+    place.until("namespace", "not-home", "{.status.phase}", Some("Terminating")).await?;
+    // There is no controller that would end it.
+    let ended =
+        r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"not-home"},"spec":{"finalizers":[]}}"#;
+    let end = ["replace", "--raw=/api/v1/namespaces/not-home/finalize", "--filename=-"];
+    place.kubernetes.kubectl_with_input(&end, ended)?;
+    place.until("namespace", "not-home", "{.metadata.uid}", None).await?;
+    // The definition and what the agent is made of.
+    let is_told = |service: &ServiceStatus| {
+        let message = &service.message;
+        message.contains("2 objects that left are kept") && message.contains("name Agent in spec.prune.kinds")
+    };
+    place.until_service("told of what stays", is_told).await?;
+    assert_eq!(place.look("crd", "tills.kept.example", "{.metadata.deletionTimestamp}"), Ok(None));
+    assert_eq!(place.look("till", "theirs", "{.metadata.name}"), Ok(Some("theirs".to_owned())));
+    assert_eq!(place.look("configmap", "agent", "{.data.value}"), Ok(Some("1".to_owned())));
+    assert_eq!(place.look("namespace", "home", "{.status.phase}"), Ok(Some("Active".to_owned())));
+    let deleted: Vec<_> = place.kubernetes.audit_writes_since(mark)?;
+    let home =
+        deleted.iter().filter(|write| write.verb == "delete" && write.uri.contains("/namespaces/home"));
+    assert_eq!(home.count(), 0);
+    Ok(())
+}

@@ -210,7 +210,7 @@ pub enum Deleted {
     Gone,
     /// Its deletion is under way: it waits for others to let go of it.
     Going,
-    /// An annotation of it says that it stays.
+    /// An annotation of it says that it stays, or a label that an agent lives in it.
     Kept,
     /// Something else lives under that key now: it is not ours, and it stays.
     NotOurs,

@@ -202,7 +202,7 @@ async fn an_object_that_says_so_stays_and_is_nobody_s_any_more() {
     let kept = object("ConfigMap", "kept", "farshore.dev/prune: disabled");
     pass(&mut reconciler, &case.orders(&case.entry("1", &(config_map("a") + &kept)))).await;
     let status = pass(&mut reconciler, &case.orders(&case.entry("2", &config_map("a")))).await;
-    assert!(status.message.contains("kept: an annotation says that it stays"), "{status:?}");
+    assert!(status.message.contains("kept: an annotation or a label of it says that it stays"), "{status:?}");
     assert_eq!(
         (case.target.names(), case.listed("web")),
         (vec!["a".into(), "kept".into()], vec!["a".into()])

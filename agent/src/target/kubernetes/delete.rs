@@ -37,13 +37,19 @@ pub(super) async fn delete(
     if !is_ours(&live, owner, item) {
         return Ok(Deleted::NotOurs);
     }
-    if live.is_kept() {
+    if live.is_kept() || is_home(item, &live) {
         return Ok(Deleted::Kept);
     }
     if live.deletion_timestamp.is_some() {
         return going(&live, connection.answered());
     }
     remove(connection, &resource, item, &live.uid).await
+}
+
+/// Whether it is the namespace of an agent, as its label in the cluster says: with it would go who deletes it. No
+/// document lets it go.
+fn is_home(item: &Item, live: &Metadata) -> bool {
+    item.key.group.is_empty() && item.key.kind == "Namespace" && live.is_of_the_agent()
 }
 
 /// A deletion that does not end is told, with who has to let go. Both times are by the API's clock: the site's may be

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::object::{CLUSTER_ANNOTATION, FIELD_MANAGER, Owner, SERVICE_LABEL};
 use crate::target::{Live, Sighting, Stamp};
-use crate::terms::{self, FieldMarks};
+use crate::terms::{self, AGENT_LABEL, FieldMarks};
 
 /// An object without its body, as `PartialObjectMetadata` shows it; other fields are ignored.
 #[derive(Debug, Deserialize)]
@@ -130,6 +130,11 @@ impl Metadata {
     /// Whether annotations say that the object stays when it leaves its service.
     pub(super) fn is_kept(&self) -> bool {
         terms::keeps_by(&self.annotations)
+    }
+
+    /// Whether its label says that the agent is made of it.
+    pub(super) fn is_of_the_agent(&self) -> bool {
+        self.labels.get(AGENT_LABEL).is_some_and(|said| said == "true")
     }
 
     /// Which state of the object this is.
