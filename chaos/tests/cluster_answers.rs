@@ -159,6 +159,13 @@ const TROUBLE: [(&str, u16, &str); 5] = [
     ("wrong", 422, "refused by admission"),
 ];
 
+/// From now on each of them is refused.
+fn trouble(webhook: &Webhook) {
+    for (name, code, _told) in TROUBLE {
+        webhook.refuse(name, json!({"code": code, "message": format!("{name} today")}));
+    }
+}
+
 /// A namespace, and a webhook that is asked about each `ConfigMap` in it.
 async fn guarded(name: &str) -> Result<(Arc<Kubernetes>, Webhook), KitError> {
     let kubernetes = CLUSTER.get().await?;
@@ -181,9 +188,7 @@ async fn guarded(name: &str) -> Result<(Arc<Kubernetes>, Webhook), KitError> {
 async fn what_is_answered_with_trouble_fails_alone_is_tried_again_and_arrives_when_that_is_over()
 -> Result<(), KitError> {
     let (kubernetes, webhook) = guarded("troubled").await?;
-    for (name, code, _told) in TROUBLE {
-        webhook.refuse(name, json!({"code": code, "message": format!("{name} today")}));
-    }
+    trouble(&webhook);
     let names = TROUBLE.map(|(name, ..)| name);
     let files = |value: &str| {
         [&names[..], &["well"]].concat().iter().map(|n| config_map(n, value) + "---\n").collect()
@@ -219,13 +224,10 @@ async fn what_is_answered_with_trouble_fails_alone_is_tried_again_and_arrives_wh
     place.until_state(ServiceState::Applied).await?;
 
     // The same for what is there and changes.
-    for (name, code, _told) in TROUBLE {
-        webhook.refuse(name, json!({"code": code, "message": "again"}));
-    }
+    trouble(&webhook);
     place.world.commit(&[("all.yaml", &second)])?;
     place.until("configmap", "well", "{.data.value}", Some("2")).await?;
-    let service = place.until_service("short of them again", |service| service.failures.len() == names.len());
-    service.await?;
+    place.until_service("short of them again", |service| service.failures.len() == names.len()).await?;
     for name in names {
         assert_eq!(place.look("configmap", name, "{.data.value}"), Ok(Some("1".to_owned())), "{name}");
     }
