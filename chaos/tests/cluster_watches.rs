@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farshore_chaos::kit::{ApiRequest, KitError, Kubernetes, ProxyMode, TcpProxy};
+use farshore_chaos::kit::{ApiRequest, KitError, Kubernetes, ProxyMode, TcpProxy, wait_for};
 use farshore_chaos::world::Place;
 use farshore_chaos::world::declare::config_map;
 use farshore_shared::wire::ServiceState;
@@ -70,6 +70,17 @@ async fn an_api_server_that_restarts_is_asked_little_and_drift_meanwhile_is_foun
     Ok(())
 }
 
+/// The kinds that are in place, as they are asked for in the whole cluster.
+const KINDS: [&str; 3] = ["/v1/configmaps?", "/v1/serviceaccounts?", "/v1/clusterroles?"];
+
+/// What the agent asked of a kind in the whole cluster.
+fn of_kind<'a>(reads: &'a [ApiRequest], verb: &str, kind: &str) -> Vec<&'a ApiRequest> {
+    let is_it = |read: &&ApiRequest| {
+        read.user_agent.starts_with("farshore-agent/") && read.verb == verb && read.uri.contains(kind)
+    };
+    reads.iter().filter(is_it).filter(|read| !read.uri.contains("/namespaces/")).collect()
+}
+
 /// The kubeconfig of an API that is reached by this cable.
 fn by_cable(kubernetes: &Kubernetes, cable: &TcpProxy) -> PathBuf {
     let path = kubernetes.kubeconfig().with_file_name("cable.kubeconfig");
@@ -101,18 +112,20 @@ async fn a_watch_whose_version_the_store_has_forgotten_begins_anew_and_lists_not
     place.until("configmap", "b", "{.data.value}", Some("1")).await?;
     place.until("serviceaccount", "a", "{.metadata.name}", Some("a")).await?;
     place.until("clusterrole", "watched", "{.metadata.name}", Some("watched")).await?;
+    // Of each kind, the first watch goes on from a version that is gone, the second from that of a list of one object.
+    wait_for("all watches to begin anew", SOON, async || {
+        let reads = place.kubernetes.audit_reads_since(mark).map_err(|error| error.to_string())?;
+        let counts =
+            KINDS.map(|kind| [of_kind(&reads, "watch", kind).len(), of_kind(&reads, "list", kind).len()]);
+        let is_so = counts.iter().all(|[watches, lists]| *watches >= 2 && *lists >= 1);
+        if is_so { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await?;
     heard(&place).await?;
     let reads = of_agent(place.kubernetes.audit_reads_since(mark)?);
-    for kind in ["/v1/configmaps?", "/v1/serviceaccounts?", "/v1/clusterroles?"] {
-        let asked: Vec<&ApiRequest> = reads.iter().filter(|read| read.uri.contains(kind)).collect();
-        let (lists, watches): (Vec<&ApiRequest>, Vec<&ApiRequest>) = asked
-            .iter()
-            .copied()
-            .filter(|read| !read.uri.contains("/namespaces/"))
-            .partition(|read| read.verb == "list");
-        // The first watch goes on from a version that is gone, the second from that of a list of one object.
-        assert!((2..=4).contains(&watches.len()), "{kind}: {reads:#?}");
-        assert!((1..=2).contains(&lists.len()), "{kind}: {reads:#?}");
+    for kind in KINDS {
+        let (lists, watches) = (of_kind(&reads, "list", kind), of_kind(&reads, "watch", kind));
+        assert!(watches.len() <= 4 && lists.len() <= 2, "{kind}: {reads:#?}");
         assert!(lists.iter().all(|list| list.uri.ends_with("&limit=1")), "{kind}: {reads:#?}");
     }
     // Then everything is looked at: once when the API is back, once when the watches have begun.
