@@ -9,6 +9,12 @@ use farshore_agent::health::rules;
 use farshore_shared::exit::{Exit, chain};
 use tokio::runtime::Builder;
 
+/// Rendering and a first apply take several times what an agent at rest has, and it is at rest for months: what is freed
+/// goes back to the system at once (`JEMALLOC_SYS_WITH_MALLOC_CONF` in `.cargo/config.toml`), where the C library keeps it.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Threads for what waits: an agent is idle nearly always, and each thread costs memory.
 const WORKERS: usize = 2;
 /// Threads for what blocks on the disk.

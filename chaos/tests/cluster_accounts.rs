@@ -38,18 +38,11 @@ async fn admit(kubernetes: &Kubernetes, name: &str, without: &str) -> Result<(),
 /// of the same name. The agent has the rights that are published, and no others.
 async fn site(name: &'static str, services: &[&str], manifests: &[(&str, &str)]) -> Result<Place, KitError> {
     let kubernetes = published_rights().await?;
-    let file = |suffix: &str, text: String| {
-        let path = kubernetes.kubeconfig().with_file_name(format!("{name}.{suffix}"));
-        std::fs::write(&path, text).expect("a file");
-        path
-    };
-    let token = kubernetes.kubectl(&["create", "token", "agent", "--namespace=farshore"])?;
-    let own = format!("\"token\":\"{}\"", token.trim());
-    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("a kubeconfig");
-    let kubeconfig = file("kubeconfig", admin.replace("\"token\":\"kit-admin\"", &own));
+    let kubeconfig = kubernetes.kubeconfig_of("farshore", "agent")?;
     let rules = services.iter().map(|name| format!("{{service: {name}, account: {name}/deployer}}"));
     let rules: Vec<String> = rules.collect();
-    let accounts = file("accounts", format!("accounts: [{}]", rules.join(", ")));
+    let accounts = kubernetes.kubeconfig().with_file_name(format!("{name}.accounts"));
+    std::fs::write(&accounts, format!("accounts: [{}]", rules.join(", "))).expect("a file");
     let place = Place::of(kubernetes, name, "", manifests).await?;
     let place = place.option(format!("--kubeconfig={}", kubeconfig.display()));
     Ok(place.option(format!("--accounts={}", accounts.display())))

@@ -2,7 +2,6 @@
 //! found by a sweep, because there is none for an hour.
 
 use std::borrow::Borrow;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use farshore_chaos::kit::{Finished, KitError, Kubernetes, Port, Process, wait_for};
@@ -342,17 +341,6 @@ async fn a_page_on_the_site_s_own_machine_shows_how_it_is_with_no_hub() -> Resul
     Ok(())
 }
 
-/// A kubeconfig with the shipped account's credentials.
-fn as_account(kubernetes: &Kubernetes) -> Result<(tempfile::TempDir, PathBuf), KitError> {
-    let token = kubernetes.kubectl(&["create", "token", "agent", "--namespace=farshore"])?;
-    let folder = tempfile::tempdir().expect("a folder");
-    let kubeconfig = folder.path().join("kubeconfig");
-    let admin = std::fs::read_to_string(kubernetes.kubeconfig()).expect("the kit has written it");
-    assert!(admin.contains("kit-admin"), "{admin}");
-    std::fs::write(&kubeconfig, admin.replace("kit-admin", token.trim())).expect("the file can be written");
-    Ok((folder, kubeconfig))
-}
-
 /// The shipped agent with its account, which may also write what the services of a test have.
 fn ship(kubernetes: &Kubernetes) -> Result<(), KitError> {
     kubernetes.kubectl(&["apply", "--filename", AGENT])?;
@@ -386,7 +374,7 @@ async fn with_no_more_rights_than_the_shipped_role_and_its_services_need_an_agen
     kubernetes.kubectl(&["apply", "--filename", DEFINITION])?;
     kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/farshoreservices.farshore.dev"])?;
     ship(&kubernetes)?;
-    let (_folder, kubeconfig) = as_account(&kubernetes)?;
+    let kubeconfig = kubernetes.kubeconfig_of("farshore", "agent")?;
     let options = [&*format!("--kubeconfig={}", kubeconfig.display()), "--leader-elect=farshore/limited"];
     let place = without_agent(kubernetes, "limited", &options).await?;
     let mut place = place.started().await?;

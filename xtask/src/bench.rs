@@ -1,13 +1,13 @@
 //! Measures one thing beside its yardstick, in the same run.
 //!
-//! `farshore-bench` does it; this builds it, the hub and the agent for release, and provides what it runs against. Progress
-//! is on standard error, and the last line of standard output is `NAME ratio=R ours=X theirs=Y`.
+//! `farshore-bench` does it; this builds it and the programs that it measures as they are shipped, and provides what it
+//! runs against. Progress is on standard error, and the last line of standard output is `NAME ratio=R ours=X theirs=Y`.
 
 use std::process::Command;
 
 use crate::error::ChoreError;
 use crate::workspace::{Workspace, cargo};
-use crate::{command, testbed};
+use crate::{command, dist, testbed};
 
 /// Measure one thing beside its yardstick: NAME --help says what can be chosen.
 #[derive(clap::Args)]
@@ -72,12 +72,13 @@ pub(crate) fn run(options: &Options) -> Result<(), ChoreError> {
     if bench.needs_nginx {
         testbed::system_program("nginx", "nginx")?;
     }
-    let programs = ["farshore-hub", "farshore-agent", "farshore-bench"];
+    let programs = ["farshore-hub", "farshore-bench"];
     command::run(
         cargo().args(["build", "--release"]).args(programs.iter().flat_map(|name| ["--bin", name])),
     )?;
+    let agent = dist::build(&workspace, dist::Program::FarshoreAgent)?;
     let mut measuring = Command::new(workspace.target.join("release/farshore-bench"));
-    measuring.args(&options.bench).env("FARSHORE_TESTBED", workspace.testbed());
+    measuring.args(&options.bench).env("FARSHORE_TESTBED", workspace.testbed()).env("FARSHORE_AGENT", agent);
     command::run(&mut measuring)
 }
 

@@ -3,6 +3,7 @@
 //! - [`testbed`]: provides the servers and programs that tests run against.
 //! - [`mod@test`]: runs the tests by tier.
 //! - [`mod@bench`]: measures one thing beside its yardstick.
+//! - [`dist`]: builds the programs as they are shipped.
 //! - [`cost`]: what a fleet costs on AWS.
 //! - [`lint`]: formatting, lints, documentation, licences, and what may be linked.
 //!
@@ -11,6 +12,7 @@
 mod bench;
 mod command;
 mod cost;
+mod dist;
 mod error;
 mod lint;
 mod test;
@@ -29,6 +31,7 @@ enum Chore {
     Test(test::Options),
     Lint(lint::Options),
     Bench(bench::Options),
+    Dist(dist::Options),
     Cost(cost::Options),
 }
 
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Lint(options) => lint::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Cost(options) => {
             cost::run(&options);
             Ok(())

@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::keeper::{self, Known};
 use super::{Contact, Health, Snapshot};
 use crate::controls::window::Windows;
-use crate::footprint::InForce;
 use crate::controls::{Controls, doubt, files};
+use crate::footprint::InForce;
 use crate::store::{Found, Store, StoreError};
 
 /// A site as it is shown: `farshore agent status --output json` and `/status.json`.

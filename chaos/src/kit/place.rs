@@ -19,12 +19,17 @@ pub fn program(name: &str) -> Result<PathBuf, KitError> {
 
 /// Finds a program of this workspace, such as `farshore`, in the folder into which the running test was built.
 ///
-/// The path of a program is taken as it is.
+/// The path of a program is taken as it is. `FARSHORE_AGENT` is the path of the agent where it is built as it is shipped,
+/// in another profile.
 ///
 /// # Errors
 /// [`KitError::NoBinary`] when it is not built: Cargo builds the programs of the tested package only.
 pub fn binary(name: &str) -> Result<PathBuf, KitError> {
-    let path = build_folder()?.join(name);
+    let shipped = std::env::var_os("FARSHORE_AGENT").filter(|_path| name == "farshore-agent");
+    let path = match shipped {
+        Some(path) => PathBuf::from(path),
+        None => build_folder()?.join(name),
+    };
     if path.is_file() { Ok(path) } else { Err(KitError::NoBinary { program: name.to_owned(), path }) }
 }
 
