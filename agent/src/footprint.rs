@@ -74,6 +74,18 @@ pub struct Said {
     pub fleet: Footprint,
 }
 
+impl Said {
+    /// The same, with everything looked at as often as this at the least.
+    #[must_use]
+    pub fn swept_within(self, rarest: Duration) -> Self {
+        let bounded = |footprint: Footprint| Footprint {
+            sweep_seconds: footprint.sweep_seconds.map(|said| said.min(rarest.as_secs())),
+            ..footprint
+        };
+        Self { cluster: bounded(self.cluster), fleet: bounded(self.fleet) }
+    }
+}
+
 impl InForce {
     /// What is in force where the site itself, which is taken at its word, and the fleet say this. `sweep` is how
     /// often everything is looked at where nobody says.
@@ -140,6 +152,22 @@ mod tests {
         Footprint { in_flight: Some(n), qps: Some(n), sweep_seconds: Some(n), process_memory: Some(n << 20) }
     }
 
+    #[test]
+    fn where_the_sweep_is_what_puts_things_back_the_fleet_makes_it_no_rarer() {
+        let minute = Duration::from_secs(60);
+        let said = Said { cluster: Footprint::default(), fleet: all(86_400) }.swept_within(minute);
+        let in_force = InForce::of(&Footprint::default(), said, minute);
+        assert_eq!((in_force.sweep_seconds.value, in_force.sweep_seconds.from), (60, Voice::Fleet));
+        let own = Footprint { sweep_seconds: Some(7200), ..Footprint::default() };
+        assert_eq!(
+            InForce::of(&own, said, minute).sweep_seconds.value,
+            7200,
+            "the site's own word is its own"
+        );
+        let often = Said { cluster: all(30), ..said }.swept_within(minute);
+        assert_eq!(InForce::of(&Footprint::default(), often, minute).sweep_seconds.value, 30);
+    }
+
     /// Each value with its origin, in the order of the fields.
     fn told(in_force: &InForce) -> [(Option<u64>, Voice); 4] {
         let InForce { in_flight, qps, sweep_seconds, process_memory } = in_force;
@@ -200,9 +228,9 @@ mod tests {
         let of = |said| told(&InForce::of(&Footprint::default(), said, SWEEP)).map(|(value, _)| value);
         let most = [Some(1000), Some(100_000), Some(86_400), Some(64 << 10)];
         assert_eq!(of(Said { cluster: odd(u64::MAX), ..Said::default() }), most);
-        assert_eq!(of(Said { fleet: odd(0), ..Said::default() }), [Some(1), Some(1), Some(5), Some(256)]);
+        assert_eq!(of(Said { fleet: odd(0), ..Said::default() }), [Some(2), Some(1), Some(5), Some(256)]);
         let site = Footprint { sweep_seconds: Some(1), ..Footprint::default() };
         let in_force = InForce::of(&site, Said { cluster: odd(0), ..Said::default() }, SWEEP);
-        assert_eq!((in_force.sweep(), in_force.in_flight.value), (Duration::from_secs(1), 1));
+        assert_eq!((in_force.sweep(), in_force.in_flight.value), (Duration::from_secs(1), 2));
     }
 }

@@ -75,14 +75,15 @@ pub(super) async fn reconcile<T: Target>(
     }
 }
 
-/// What is in force by these orders. Where every change is told of by itself, a look at everything may be rare.
+/// What is in force by these orders. Where every change is told of by itself, a look at everything may be rare; where
+/// not, it is what puts things back, and who steers a fleet does not know which of its sites those are.
 fn footprint(args: &AgentArgs, orders: &Orders, hears_all: bool) -> InForce {
     let said = orders
         .documents
         .as_deref()
         .map(|documents| Said { cluster: documents.roster.footprint, fleet: documents.group.footprint });
-    let sweep = if hears_all { SWEEPS.0 } else { SWEEPS.1 };
-    InForce::of(&args.footprint(), said.unwrap_or_default(), sweep)
+    let (sweep, rarest) = if hears_all { (SWEEPS.0, Duration::MAX) } else { (SWEEPS.1, SWEEPS.1) };
+    InForce::of(&args.footprint(), said.unwrap_or_default().swept_within(rarest), sweep)
 }
 
 /// Waits until the next pass is due, and gives its extent.

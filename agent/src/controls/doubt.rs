@@ -32,6 +32,28 @@ pub fn length(stop: &Stop, now: UnixSeconds, bound: UnixSeconds) -> Option<Durat
     (from_later || from_before_all || over_too_soon).then(|| Duration::from_secs(length))
 }
 
+/// Whether documents that are newer than its end tell that a stop is over, whatever the clock says.
+#[must_use]
+fn is_over(stop: &Stop, bound: UnixSeconds) -> bool {
+    stop.since >= EARLIEST && stop.until.is_some_and(|until| stop.since <= until && until <= bound)
+}
+
+/// Ends a stop that is over.
+fn end(stop: &mut Stop, now: UnixSeconds) {
+    stop.until = stop.until.map(|until| until.min(now));
+}
+
+/// A stop whose end is known from here on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settled {
+    /// Which.
+    pub control: Control,
+    /// As its file has it.
+    pub was: Stop,
+    /// When it ends, by a clock that is right.
+    pub until: UnixSeconds,
+}
+
 /// The stops of which that is so.
 #[derive(Debug, Default)]
 pub struct Doubts {
@@ -46,16 +68,48 @@ struct Doubt {
     ends: Duration,
     /// The same by the site's clock, as it was told.
     until: UnixSeconds,
+    /// Whether its file says that by now.
+    is_written: bool,
 }
 
 impl Doubts {
+    /// What is to be written down, so that it is the same after a reboot: whatever the clock can tell by now.
+    #[must_use]
+    pub fn settled(&self, now: UnixSeconds, bound: UnixSeconds) -> Vec<Settled> {
+        if (Clock { now }).trust(bound) != Trust::Good {
+            return vec![];
+        }
+        let known = self.known.iter().filter(|(_, doubt)| !doubt.is_written);
+        known
+            .map(|(control, doubt)| Settled {
+                control: control.clone(),
+                was: doubt.stop.clone(),
+                until: doubt.until,
+            })
+            .collect()
+    }
+
     /// Gives every stop whose end the clock cannot tell an end that it can. Tells of those that are on.
     pub fn settle(&mut self, controls: &mut Controls, at: Moment, bound: UnixSeconds) -> Vec<String> {
         let mut before = std::mem::take(&mut self.known);
         let mut alarms = vec![];
         for (control, stop) in controls.each() {
-            let Some(length) = length(stop, at.wall, bound) else { continue };
-            let known = before.remove(&control).filter(|known| known.stop == *stop);
+            if is_over(stop, bound) {
+                end(stop, at.wall);
+                continue;
+            }
+            let known = before.remove(&control);
+            let Some(length) = length(stop, at.wall, bound) else {
+                // It was written down: it is told of until it is over.
+                if let Some(known) =
+                    known.filter(|known| stop.until == Some(known.until) && known.until > at.wall)
+                {
+                    alarms.push(alarm(&control, &known.stop));
+                    self.known.insert(control, Doubt { is_written: true, ..known });
+                }
+                continue;
+            };
+            let known = known.filter(|known| known.stop == *stop);
             let ends = known.as_ref().map_or(at.steady.saturating_add(length), |known| known.ends);
             let left = ends.saturating_sub(at.steady).as_secs();
             let until = at.wall.saturating_add(left);
@@ -64,16 +118,17 @@ impl Doubts {
                 known.map(|known| known.until).filter(|told| left > 0 && told.abs_diff(until) <= APART);
             let until = told.unwrap_or(until);
             if left > 0 {
-                alarms.push(alarm(&control, stop, length));
+                alarms.push(alarm(&control, stop));
             }
             let raw = std::mem::replace(stop, Stop { until: Some(until), ..stop.clone() });
-            self.known.insert(control, Doubt { stop: raw, ends, until });
+            self.known.insert(control, Doubt { stop: raw, ends, until, is_written: false });
         }
         alarms
     }
 }
 
-fn alarm(control: &Control, stop: &Stop, length: Duration) -> String {
+fn alarm(control: &Control, stop: &Stop) -> String {
+    let length = Duration::from_secs(stop.until.unwrap_or_default().saturating_sub(stop.since));
     let what = match control {
         Control::Pause => "the pause".to_owned(),
         Control::PauseService(service) => format!("the pause of {service}"),
@@ -88,6 +143,11 @@ fn alarm(control: &Control, stop: &Stop, length: Duration) -> String {
 
 /// Shows stops whose end the clock cannot tell as the agent has told of them: it has counted.
 pub fn as_told(controls: &mut Controls, told: &SiteControls, now: UnixSeconds, bound: UnixSeconds) {
+    for (_, stop) in controls.each() {
+        if is_over(stop, bound) {
+            end(stop, now);
+        }
+    }
     let is_doubtful = |stop: &Stop| length(stop, now, bound).is_some();
     if controls.pause.as_ref().is_some_and(is_doubtful) {
         controls.pause.clone_from(&told.paused);
@@ -180,6 +240,46 @@ mod tests {
         assert_eq!(course(&set_there, &[(IN_2038 + 1, 1), (IN_2038 + HOUR, HOUR)]), (vec![true, false], 0));
         let long_over = held(NOW - 9 * HOUR, NOW - 5 * HOUR);
         assert_eq!(course(&long_over, &[(IN_2038, 1)]), (vec![false], 0), "documents are newer than its end");
+    }
+
+    #[test]
+    fn a_hold_that_is_over_by_what_documents_say_stays_over_where_the_clock_falls_back() {
+        let hold = held(NOW - 9 * HOUR, NOW - 5 * HOUR);
+        for wall in [30, NOW - 8 * HOUR, NOW] {
+            assert_eq!(course(&hold, &[(wall, 1)]), (vec![false], 0), "at {wall}");
+        }
+        let mut shown = hold.clone();
+        as_told(&mut shown, &SiteControls::default(), 30, NOW - HOUR);
+        assert!(!is_on(&shown.hold.expect("it is there"), 30));
+    }
+
+    #[test]
+    fn what_is_counted_is_written_down_once_the_clock_can_tell_and_told_until_it_is_over() {
+        for (since, until) in [(600, 600 + HOUR), (IN_2038, IN_2038 + HOUR)] {
+            let (mut doubts, hold) = (Doubts::default(), held(since, until));
+            let settle = |doubts: &mut Doubts, mut controls: Controls, wall, steady| {
+                let at = Moment { wall, steady: Duration::from_secs(steady) };
+                let alarms = doubts.settle(&mut controls, at, NOW - HOUR);
+                (controls, alarms.len(), doubts.settled(wall, NOW - HOUR))
+            };
+            let (_, _, not_yet) = settle(&mut doubts, hold.clone(), 700, 10);
+            assert_eq!(not_yet, [], "this clock cannot tell");
+            let (_, alarms, settled) = settle(&mut doubts, hold.clone(), NOW, 20);
+            let [Settled { control, was, until }] = &settled[..] else { panic!("one: {settled:?}") };
+            assert_eq!((control, Some(was), alarms), (&Control::Hold, hold.hold.as_ref(), 1));
+            assert!(*until > NOW && *until <= NOW + HOUR, "{until}");
+            // Its file has the time of its writing now.
+            let written = held(NOW, *until);
+            assert_eq!(settle(&mut doubts, written.clone(), NOW + 1, 21), (written.clone(), 1, vec![]));
+            // The agent was started anew.
+            let mut anew = Doubts::default();
+            let (controls, alarms, settled) = settle(&mut anew, written.clone(), NOW + 2 * HOUR, 1);
+            assert_eq!(
+                (is_on(&controls.hold.expect("there"), NOW + 2 * HOUR), alarms, settled),
+                (false, 0, vec![])
+            );
+            assert_eq!(settle(&mut doubts, written, NOW + 2 * HOUR, 2 * HOUR).1, 0, "it is over");
+        }
     }
 
     #[test]

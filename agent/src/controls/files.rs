@@ -156,6 +156,15 @@ pub fn set(
     owned_as(state, &path)
 }
 
+/// Writes down when a stop ends that is as it was; one that somebody changed meanwhile is left as it is.
+///
+/// # Errors
+/// [`StoreError::Io`].
+pub fn amend(state: &Path, control: &Control, was: &Stop, until: UnixSeconds) -> Result<(), StoreError> {
+    let is_same = load(state)?.0.each().any(|(other, stop)| other == *control && *stop == *was);
+    if is_same { set(state, control, Some(until), &was.reason) } else { Ok(()) }
+}
+
 /// Gives what an administrator wrote to whoever has the state folder: the agent may run as somebody else.
 ///
 /// # Errors

@@ -28,7 +28,8 @@ type Sight = Vec<Option<SystemTime>>;
 pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
     let mut seen = sight(&state);
     let mut looked = shared.moment();
-    let mut known = heard(&state, &shared);
+    let mut bound = 0;
+    let mut known = heard(&state, &shared, &mut bound);
     let mut edge = next_edge(known.as_ref(), &windows, looked);
     loop {
         sleep(EVERY).await;
@@ -39,7 +40,7 @@ pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
         // After that, what ends when and which window is open are other matters.
         let is_over = was_set || edge.is_some_and(|edge| moment.wall >= edge);
         if now != seen || is_over {
-            let controls = heard(&state, &shared);
+            let controls = heard(&state, &shared, &mut bound);
             if is_over || controls != known {
                 // What cannot be read leaves it as it is.
                 if let Some(controls) = &controls {
@@ -55,9 +56,11 @@ pub async fn watch(state: PathBuf, windows: Windows, shared: Arc<Shared>) {
     }
 }
 
-fn heard(state: &Path, shared: &Shared) -> Option<Controls> {
+/// What cannot be read for a moment makes the lower bound of the time no other.
+fn heard(state: &Path, shared: &Shared, bound: &mut UnixSeconds) -> Option<Controls> {
     let (mut controls, _) = files::load(state).ok()?;
-    let bound = Store::peek(state).map_or(0, |store| store.lower_time());
+    *bound = Store::peek(state).map_or(*bound, |store| store.lower_time().max(*bound));
+    let bound = *bound;
     shared.state().doubts.settle(&mut controls, shared.moment(), bound);
     Some(controls)
 }

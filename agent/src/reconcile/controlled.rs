@@ -10,6 +10,7 @@ use farshore_shared::wire::{ServiceState, ServiceStatus};
 
 use super::status::{blank, short};
 use super::{Pass, Reconciler};
+use crate::controls::doubt::Settled;
 use crate::controls::files;
 use crate::controls::window::Windows;
 use crate::controls::{Controls, Verdict};
@@ -58,7 +59,15 @@ impl<T: Target> Reconciler<T> {
         match files::load(self.store.dir()) {
             Ok((mut controls, alarms)) => {
                 pass.alarms.extend(alarms);
-                pass.alarms.extend(self.shared.state().doubts.settle(&mut controls, moment, bound));
+                let settled = {
+                    let mut state = self.shared.state();
+                    pass.alarms.extend(state.doubts.settle(&mut controls, moment, bound));
+                    state.doubts.settled(moment.wall, bound)
+                };
+                for Settled { control, was, until } in settled {
+                    let amended = files::amend(self.store.dir(), &control, &was, until);
+                    pass.alarms.extend(amended.err().map(|error| chain(&error)));
+                }
                 self.stopped.controls = controls;
             }
             Err(error) => pass.alarms.push(chain(&error)),

@@ -20,7 +20,7 @@ const MEMORY: &str = "an amount of memory from 256Mi to 64Gi, such as 512Mi or 2
 pub struct FootprintSpec {
     /// The most requests to the Kubernetes API at once; 32 where nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 2, max = 1000))]
     pub in_flight: Option<u16>,
     /// The most requests to the Kubernetes API a second; as many as it takes where nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -182,6 +182,10 @@ impl Reader {
         for found in self.found {
             place(found, &mut reading);
         }
+        // Which of two is meant nobody knows: none is taken, and what was declared before goes on.
+        if reading.mistakes.iter().any(|mistake| mistake.expected == ONE_FLEET) {
+            reading.fleet.defaults = None;
+        }
         check::whole(&mut reading, &self.unread);
         if reading.fleet.is_empty() && reading.mistakes.is_empty() {
             let message = format!("nothing is declared: no document of {GROUP} was found");
@@ -204,6 +208,8 @@ fn shorten(mistakes: &mut Vec<Mistake>) {
     }
 }
 
+const ONE_FLEET: &str = "expected: one Fleet in a fleet repository";
+
 /// Puts a declaration into the fleet, unless its name is taken.
 fn place(found: Found, reading: &mut Reading) {
     let Found { origin, name, declaration } = found;
@@ -218,7 +224,7 @@ fn place(found: Found, reading: &mut Reading) {
         reading.unreadable.insert(first.file.clone());
         let (file, line) = (&first.file, first.line);
         let (field, what, right) = match declaration {
-            Declaration::Fleet(_) => ("kind", kind.to_owned(), "expected: one Fleet in a fleet repository"),
+            Declaration::Fleet(_) => ("kind", kind.to_owned(), ONE_FLEET),
             _ => ("metadata.name", format!("{kind} {name}"), "expected: one declaration of each name"),
         };
         let what = format!("{what} is declared twice (first in {file}:{line})");

@@ -134,3 +134,16 @@ async fn a_footprint_that_cannot_be_read_keeps_its_last_good_form() {
     office.commit(&good).await;
     assert_eq!(office.said("harbour").await, (qps(5), qps(50)));
 }
+
+#[tokio::test]
+async fn of_two_fleets_neither_counts_and_what_was_declared_before_goes_on() {
+    let mut office = Office::open().await;
+    office.commit(&[("fleet.yaml", declared("Fleet", "shops", "{ qps: 50 }"))]).await;
+    // The first by its place, and a third, are no better than the second.
+    for file in ["a-team.yaml", "z-team.yaml"] {
+        office.commit(&[(file, declared("Fleet", "team", "{ inFlight: 2 }"))]).await;
+        let (_, all) = office.said("harbour").await;
+        assert_eq!(all, qps(50), "{file}");
+        assert!(office.messages().await.iter().any(|message| message.contains("Fleet is declared twice")));
+    }
+}

@@ -26,8 +26,8 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Requests to the API at once.
-    pub const IN_FLIGHT: RangeInclusive<u64> = 1..=1000;
+    /// Requests to the API at once. With one alone, a request that hangs would keep all others waiting.
+    pub const IN_FLIGHT: RangeInclusive<u64> = 2..=1000;
     /// Requests to the API a second. The highest is as good as no limit.
     pub const QPS: RangeInclusive<u64> = 1..=100_000;
     /// Seconds between two looks at everything.
@@ -99,7 +99,7 @@ mod tests {
         let least = read(serde_json::to_value(all(0)).expect("JSON")).clamped();
         assert_eq!(
             serde_json::to_value(least).expect("JSON"),
-            json!({"inFlight": 1, "qps": 1, "sweepSeconds": 5, "processMemory": 256 << 20})
+            json!({"inFlight": 2, "qps": 1, "sweepSeconds": 5, "processMemory": 256 << 20})
         );
         let most = all(u64::MAX).clamped();
         assert_eq!((most.in_flight, most.qps), (Some(1000), Some(100_000)));

@@ -46,8 +46,8 @@ pub(super) async fn delete(
     remove(connection, &resource, item, &live.uid).await
 }
 
-/// Whether it is the namespace of an agent, as its label in the cluster says: with it would go who deletes it. No
-/// document lets it go.
+/// Whether it is the namespace of an agent, as its label in the cluster says: with it would go who deletes it. It
+/// stays, whatever kinds a document names.
 fn is_home(item: &Item, live: &Metadata) -> bool {
     item.key.group.is_empty() && item.key.kind == "Namespace" && live.is_of_the_agent()
 }
