@@ -254,7 +254,7 @@ async fn a_site_that_applied_what_is_published_is_shown_as_converged() {
     assert!(core.err.starts_with("1 clusters: 1 converged, "), "{}", core.err);
     let asked = Asked { url, key: format!("{data}/keys/operator.key") };
     the_hub_shows_it_as_well(&asked, &cluster).await;
-    a_removal_is_told_before_it_is_done(&asked, &data);
+    a_removal_is_told_before_it_is_done(&asked, &data).await;
 }
 
 async fn the_hub_shows_it_as_well(asked: &Asked, cluster: &Value) {
@@ -276,7 +276,7 @@ async fn the_hub_shows_it_as_well(asked: &Asked, cluster: &Value) {
     assert_eq!(none.out.lines().count(), 1, "only the header: {}", none.out);
 }
 
-fn a_removal_is_told_before_it_is_done(asked: &Asked, data: &str) {
+async fn a_removal_is_told_before_it_is_done(asked: &Asked, data: &str) {
     let told = asked.run(&["remove", "ship-1"]).with(4);
     assert!(told.out.contains("the site keeps what it has, 1 services"), "{}", told.out);
     assert!(told.out.contains("its pass is refused"), "{}", told.out);
@@ -285,7 +285,15 @@ fn a_removal_is_told_before_it_is_done(asked: &Asked, data: &str) {
     asked.run(&["remove", "ship-2", "--yes"]).with(3);
     let removed = asked.run(&["remove", "ship-1", "--yes"]).with(0);
     assert!(removed.out.contains("removed: "), "{}", removed.out);
-    assert!(std::path::Path::new(&removals).join("ship-1").exists(), "the publisher has it");
+    let gone = wait_for("the publisher to have done it", Duration::from_secs(60), async || {
+        let shown = asked.run(&["get", "clusters", "--prefix", "ship-1"]);
+        if shown.code == Some(0) && shown.out.lines().count() == 1 {
+            Ok(())
+        } else {
+            Err(format!("{shown:?}"))
+        }
+    });
+    gone.await.expect("it does");
 }
 
 /// A hub that is asked as an operator.
