@@ -13,9 +13,13 @@ use crate::command;
 use crate::error::ChoreError;
 
 /// The name of a function without what differs from build to build, as the list has it: the hash at the end of Rust's
-/// mangled names, and the number that the link-time optimiser gives to what it made local.
+/// mangled names, and the number that the link-time optimiser gives to what it copied or made local.
 pub(super) fn key(symbol: &str) -> &str {
-    let symbol = symbol.split_once(".llvm.").map_or(symbol, |(name, _number)| name);
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let symbol = match symbol.rsplit_once('.') {
+        Some((name, number)) if is_number(number) => name.strip_suffix(".llvm").unwrap_or(name),
+        _ => symbol,
+    };
     // `17h`, sixteen digits, `E`.
     let Some(at) = symbol.len().checked_sub(20) else { return symbol };
     match symbol.split_at_checked(at) {
@@ -54,6 +58,8 @@ mod tests {
         for (symbol, name) in [
             ("_ZN2h25hpack5table5Table8converge17he4ee2e9bac6c52f0E", "_ZN2h25hpack5table5Table8converge"),
             ("_ZN2h25codec3new17he4ee2e9bac6c52f0E.llvm.123456", "_ZN2h25codec3new"),
+            ("_ZN2h25codec3new17he4ee2e9bac6c52f0E.8059", "_ZN2h25codec3new"),
+            ("sha256", "sha256"),
             ("ZSTD_compress", "ZSTD_compress"),
             ("malloc", "malloc"),
             ("a_name_with_twenty_letters_E", "a_name_with_twenty_letters_E"),
