@@ -7,7 +7,7 @@ use std::time::Duration;
 use farshore_chaos::kit::{Finished, KitError, Kubernetes, Port, Process, wait_for};
 use farshore_chaos::world::declare::config_map;
 use farshore_chaos::world::{Place, SharedCluster};
-use farshore_shared::wire::ServiceState;
+use farshore_shared::wire::{ServiceState, ServiceStatus};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -206,6 +206,56 @@ fn ship(site: &Place) -> Result<(), KitError> {
     Ok(())
 }
 
+/// Returns when the Pods of this image are ready, and no others are there.
+async fn until_alone(node: &mut Node<'_>, image: &str) -> Result<(), KitError> {
+    node.until(&format!("{image} alone"), |node| match node.images() == [image] {
+        true => Ok(()),
+        false => Err(format!("{:?}", node.images())),
+    })
+    .await
+}
+
+/// Its own Deployment comes from Git from now on, and nothing is restarted for that.
+async fn adopt(site: &mut Place, node: &mut Node<'_>) -> Result<(), KitError> {
+    let adopted = site.world.commit(&[("agent.yaml", &shipped(site, "farshore-agent:0.1.0", ""))])?;
+    let adopted = site.until_commit(&adopted).await?;
+    assert!(adopted.objects > 2 && adopted.failures.is_empty(), "{adopted:?}");
+    node.look().await?;
+    assert_eq!((node.images(), node.ended.len()), (vec!["farshore-agent:0.1.0"], 0), "nothing was restarted");
+    Ok(())
+}
+
+/// A version that would not reach its hub. The old one goes on, and takes the revision back.
+async fn break_and_take_back(site: &mut Place, node: &mut Node<'_>) -> Result<(), KitError> {
+    let first = node.pods.values().next().map(|pod| pod.agent.id());
+    let deaf = "{ name: FARSHORE_HUB, value: \"https://127.0.0.1:1\" }";
+    let broken = site.world.commit(&[("agent.yaml", &shipped(site, "farshore-agent:0.2.0", deaf))])?;
+    node.until("the proof to fail", |node| match node.failed.is_empty() {
+        true => Err("not yet".to_owned()),
+        false => Ok(()),
+    })
+    .await?;
+    let (image, proof) = node.failed[0].clone();
+    assert_eq!((image.as_str(), proof.status.code()), ("farshore-agent:0.2.0", Some(5)), "{proof:?}");
+    assert!(proof.stdout.contains("failed  hub: "), "{proof:?}");
+    let is_given_up = |status: &ServiceStatus| {
+        status.failed_revision.as_ref().is_some_and(|failed| failed.commit == broken)
+    };
+    assert_eq!(site.until_service("given up", is_given_up).await?.state, ServiceState::Failed);
+    node.until("the Deployment to be as before", |node| {
+        let deployment = node.get(&["deployment", "farshore-agent"]).map_err(|error| error.to_string())?;
+        let image = text(&deployment["spec"]["template"]["spec"]["containers"][0]["image"]);
+        if image == "farshore-agent:0.1.0" && node.images() == [image.as_str()] {
+            return Ok(());
+        }
+        Err(format!("it is {image}: {:?}", site.world.fleet.status("shipped")))
+    })
+    .await?;
+    assert_eq!(node.pods.values().next().map(|pod| pod.agent.id()), first, "the old one went on");
+    assert_eq!(node.ended, []);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_new_agent_takes_over_only_after_it_has_proven_itself_and_else_the_old_one_takes_it_back()
 -> Result<(), KitError> {
@@ -214,67 +264,20 @@ async fn a_new_agent_takes_over_only_after_it_has_proven_itself_and_else_the_old
     let mut site = Place::of(CLUSTER.get().await?, "shipped", policy, &[("a.yaml", &first)]).await?;
     ship(&site)?;
     let kubernetes = site.kubernetes.clone();
-    let kubeconfig = kubernetes.kubeconfig_of("farshore", "agent")?;
-    let mut node = Node::new(
-        &kubernetes,
-        &[
-            ("FARSHORE_JOIN", site.world.fleet.token(1, 4_000_000_000)?),
-            ("FARSHORE_KUBECONFIG", kubeconfig.display().to_string()),
-            ("FARSHORE_POLL", "1s".to_owned()),
-        ],
-    );
-    node.until("the first agent", |node| match node.images() == ["farshore-agent:0.1.0"] {
-        true => Ok(()),
-        false => Err(format!("{:?}", node.images())),
-    })
-    .await?;
+    let given = [
+        ("FARSHORE_JOIN", site.world.fleet.token(1, 4_000_000_000)?),
+        ("FARSHORE_KUBECONFIG", kubernetes.kubeconfig_of("farshore", "agent")?.display().to_string()),
+        ("FARSHORE_POLL", "1s".to_owned()),
+    ];
+    let mut node = Node::new(&kubernetes, &given);
+    until_alone(&mut node, "farshore-agent:0.1.0").await?;
     site.until_state(ServiceState::Applied).await?;
-
-    // Its own Deployment comes from Git from now on.
-    let adopted = site.world.commit(&[("agent.yaml", &shipped(&site, "farshore-agent:0.1.0", ""))])?;
-    let adopted = site.until_commit(&adopted).await?;
-    assert!(adopted.objects > 2 && adopted.failures.is_empty(), "{adopted:?}");
-    node.look().await?;
-    assert_eq!((node.images(), node.ended.len()), (vec!["farshore-agent:0.1.0"], 0), "nothing was restarted");
-    let first = node.pods.values().next().expect("it runs").agent.id();
-
-    // It would not reach its hub. The old one goes on, and takes the revision back.
-    let deaf = "{ name: FARSHORE_HUB, value: \"https://127.0.0.1:1\" }";
-    let broken = site.world.commit(&[("agent.yaml", &shipped(&site, "farshore-agent:0.2.0", deaf))])?;
-    node.until(
-        "the proof to fail",
-        |node| if node.failed.is_empty() { Err("not yet".into()) } else { Ok(()) },
-    )
-    .await?;
-    let (image, proof) = node.failed[0].clone();
-    assert_eq!((image.as_str(), proof.status.code()), ("farshore-agent:0.2.0", Some(5)), "{proof:?}");
-    assert!(proof.stdout.contains("failed  hub: "), "{proof:?}");
-    let reverted = site
-        .until_service("given up", |status| {
-            status.failed_revision.as_ref().is_some_and(|failed| failed.commit == broken)
-        })
-        .await?;
-    assert_eq!(reverted.state, ServiceState::Failed);
-    let image = ["deployment", "farshore-agent"];
-    node.until("the Deployment to be as before", |node| {
-        let deployment = node.get(&image).map_err(|error| error.to_string())?;
-        let image = text(&deployment["spec"]["template"]["spec"]["containers"][0]["image"]);
-        if image == "farshore-agent:0.1.0" && node.images() == [image.as_str()] {
-            return Ok(());
-        }
-        Err(format!("it is {image}: {:?}", site.world.fleet.status("shipped")))
-    })
-    .await?;
-    assert_eq!(node.pods.values().next().map(|pod| pod.agent.id()), Some(first), "the old one went on");
-    assert_eq!(node.ended, []);
+    adopt(&mut site, &mut node).await?;
+    break_and_take_back(&mut site, &mut node).await?;
 
     // One that works takes over, with what the old one knew.
     let good = site.world.commit(&[("agent.yaml", &shipped(&site, "farshore-agent:0.3.0", ""))])?;
-    node.until("the new agent alone", |node| match node.images() == ["farshore-agent:0.3.0"] {
-        true => Ok(()),
-        false => Err(format!("{:?}", node.images())),
-    })
-    .await?;
+    until_alone(&mut node, "farshore-agent:0.3.0").await?;
     assert_eq!(node.ended, [Some(0)], "the old one ended when it was told to");
     site.until_commit(&good).await?;
     site.patch("configmap", "a", r#"{"data": {"value": "other"}}"#)?;

@@ -1,7 +1,7 @@
 //! Builds the programs as they are shipped.
 //!
 //! - [`layout`]: which functions of the agent lie together.
-//! - [`learn`]: watches an agent to know which of them run.
+//! - [`mod@learn`]: watches an agent to know which of them run.
 
 mod layout;
 mod learn;

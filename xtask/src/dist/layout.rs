@@ -2,7 +2,7 @@
 //!
 //! The pages of a program that were ever touched are its memory, and the kernel brings them in sixteen at a time (fault
 //! around). Of the agent's functions a third ever runs, and they would lie among the others all over it. So the linker is
-//! told to put first what runs at a site: what [`learn`](super::learn) saw running, in `agent/hot.txt`. A function that is
+//! told to put first what runs at a site: what [`learn`](mod@super::learn) saw running, in `agent/hot.txt`. A function that is
 //! not in the list, for it is new or was renamed, lies with those that never run, and works as well.
 
 use std::collections::BTreeSet;
